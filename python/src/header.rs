@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cryptline::keys::{KeyFile, VolumeKey};
 use cryptline::luks::edit::{LastSlot, NewSlot};
-use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
+use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, LuksVersion};
 use cryptline::{Contents, Copy, CopySource, Create, Header, Problem};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -60,8 +60,8 @@ pub fn create(
     let (place, raised) = Place::new(target, None)?;
     let mut format = FormatOptions {
         version: match version {
-            1 => Version::Luks1,
-            2 => Version::Luks2,
+            1 => LuksVersion::Luks1,
+            2 => LuksVersion::Luks2,
             _ => return Err(PyValueError::new_err("version is 1 or 2")),
         },
         sector_size,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use cryptline_nbd::wire::{REQUEST_LEN, cmd};
 use cryptline_nbd::{
-    BlockSizes, Capabilities, ExportInfo, Handshake, NbdError, ServerOffer, Step, TlsMode, TransmissionFlags,
+    BlockSizes, Capabilities, ExportInfo, Handshake, NbdError, NextStep, ServerOffer, TlsMode, TransmissionFlags,
     parse_request, reply,
 };
 
@@ -161,8 +161,8 @@ impl Shared {
             stream.write_all(&output)?;
             output.clear();
             match progress.step {
-                Step::NeedMore if progress.consumed > 0 && !input.is_empty() => {}
-                Step::NeedMore => {
+                NextStep::NeedMore if progress.consumed > 0 && !input.is_empty() => {}
+                NextStep::NeedMore => {
                     // Byte by byte would do as well: nothing behind the handshake is read.
                     let mut piece = [0; 256];
                     let len = stream.read(&mut piece)?;
@@ -172,7 +172,7 @@ impl Shared {
                     input.extend_from_slice(&piece[..len]);
                     self.wait_while_silent();
                 }
-                Step::Transmission(negotiated) => break negotiated.structured_replies,
+                NextStep::Transmission(negotiated) => break negotiated.structured_replies,
                 _ => return Ok(()),
             }
         };
@@ -235,7 +235,8 @@ impl Shared {
         }
         let answer = match (request.command, structured) {
             (cmd::READ, true) => {
-                let head = reply::offset_data(request.cookie, request.offset, request.length, reply::Last::Yes);
+                let head =
+                    reply::offset_data(request.cookie, request.offset, request.length, reply::ChunkPosition::Yes);
                 [&head[..], &self.store().data[at..at + len]].concat()
             }
             (cmd::READ, false) => {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cryptline_serve::StopHandle;
 use cryptline_serve::lane::{Poll, Why};
 use cryptline_serve::stats::ExportStats;
-use cryptline_serve::vhost_user::{Disk, Front, Server, ServerOptions};
+use cryptline_serve::vhost_user::{FrontEnds, VhostDisk, VhostServer, VhostServerOptions};
 
 use crate::guest::QUEUES;
 use crate::history::Door;
@@ -33,7 +33,7 @@ impl Play<'_> {
                 let path = self.socket_of(client);
                 let _ = std::fs::remove_file(&path);
                 let name = format!("e{number}");
-                disks.push(Disk {
+                disks.push(VhostDisk {
                     serial: name.clone(),
                     name,
                     gate: gate.clone(),
@@ -41,18 +41,18 @@ impl Play<'_> {
                     queues: QUEUES,
                     queue_size: None,
                     stats: ExportStats::new(false),
-                    front: Front::Listener(UnixListener::bind(path).map_err(failed)?),
+                    front: FrontEnds::Listener(UnixListener::bind(path).map_err(failed)?),
                 });
             }
         }
         let world = Arc::clone(self.world);
-        let options = ServerOptions {
+        let options = VhostServerOptions {
             backend: self.laid.disks.media.backend(),
             poll: Poll::Never(Why::Asked),
             grace: GRACE,
             log: Arc::new(move |event| world.say(|| format!("machines: {event}"))),
         };
-        let server = Server::new(disks, options).map_err(|error| error.to_string())?;
+        let server = VhostServer::new(disks, options).map_err(|error| error.to_string())?;
         let stop = StopHandle::new().map_err(failed)?;
         let stopped = stop.clone();
         let run = move || server.run(&stopped);

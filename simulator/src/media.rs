@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cryptline_sys::{BackendChoice, HandedOver, Io, Kernel, Next, Simulation};
+use cryptline_sys::{BackendChoice, HandedOver, Io, NextEvent, SimulatedKernel, Simulation};
 use cryptline_testkit::cache::Machine;
 use rustix::io::Errno;
 
@@ -180,7 +180,7 @@ impl Syncs for Media {
     }
 }
 
-impl Kernel for Media {
+impl SimulatedKernel for Media {
     fn opened(&self, file: &Arc<OwnedFd>) {
         sim::bypass(|| self.machine.opened(file));
     }
@@ -239,10 +239,10 @@ impl Kernel for Media {
         sim::bypass(|| self.machine.msync(file, offset, len))
     }
 
-    fn next(&self, pending: &[HandedOver]) -> Next {
+    fn next(&self, pending: &[HandedOver]) -> NextEvent {
         let plans = &mut *self.plans();
         let now = sim::now();
-        let mut first: Option<(u64, Next)> = None;
+        let mut first: Option<(u64, NextEvent)> = None;
         for (index, handed) in pending.iter().enumerate() {
             let moments = &plans.moments[usize::try_from(handed.number()).expect("an index")];
             debug_assert!(moments.handed <= now, "the clock goes forward");
@@ -250,9 +250,9 @@ impl Kernel for Media {
                 continue;
             }
             let next = if handed.has_run() {
-                (moments.report, Next::Finish(index))
+                (moments.report, NextEvent::Finish(index))
             } else {
-                (moments.effect, Next::Run(index))
+                (moments.effect, NextEvent::Run(index))
             };
             if first.is_none_or(|known| next.0 < known.0) {
                 first = Some(next);
@@ -260,10 +260,10 @@ impl Kernel for Media {
         }
         match first {
             Some((moment, next)) if moment <= now => next,
-            Some((moment, _)) => Next::Wait(Duration::from_nanos(moment - now)),
+            Some((moment, _)) => NextEvent::Wait(Duration::from_nanos(moment - now)),
             None => {
                 plans.waiting.push(sim::me());
-                Next::Wait(SILENCE)
+                NextEvent::Wait(SILENCE)
             }
         }
     }

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use cryptline_serve::StopHandle;
-use cryptline_serve::fuse::{Nodes, Options, Over, Session};
+use cryptline_serve::fuse::{FuseOptions, FuseSession, MountedOver, Nodes};
 use cryptline_serve::lane::{Poll, Why};
 use cryptline_serve::stats::ExportStats;
 use cryptline_testkit::fuse::{about, first_word, sockets};
@@ -151,7 +151,7 @@ impl Play<'_> {
             let (gate, name) = (self.laid.open_in_bytes(*number)?, format!("e{number}"));
             match &mut nodes {
                 Some(nodes) => nodes.add(&gate, &name, "a disk\n"),
-                None => nodes = Some(Nodes::new(Over::Folder, &gate, &name, "a disk\n", false)),
+                None => nodes = Some(Nodes::new(MountedOver::Folder, &gate, &name, "a disk\n", false)),
             }
         }
         let nodes = Arc::new(nodes.expect("one at least"));
@@ -162,7 +162,7 @@ impl Play<'_> {
         let clones = (0..chance % 2).map(|_| theirs.try_clone()).collect::<io::Result<Vec<_>>>().map_err(failed)?;
         let descriptors = std::iter::once(theirs).chain(clones).collect();
         let (world, cut) = (Arc::clone(self.world), Arc::clone(&kernel));
-        let options = Options {
+        let options = FuseOptions {
             backend: self.laid.disks.media.backend(),
             poll: Poll::Never(Why::Asked),
             cached: false,
@@ -172,7 +172,7 @@ impl Play<'_> {
             log: Box::new(move |line| world.say(|| format!("mount: {line}"))),
             cut_off: Box::new(move || cut.cut_off()),
         };
-        let session = Session::start(&nodes, descriptors, options).map_err(|error| error.to_string())?;
+        let session = FuseSession::start(&nodes, descriptors, options).map_err(|error| error.to_string())?;
         drop(nodes);
         let stop = StopHandle::new().map_err(failed)?;
         let stopped = stop.clone();

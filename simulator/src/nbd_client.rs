@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use cryptline_nbd::client::{self, Reply, info_data, option};
+use cryptline_nbd::client::{self, ServerMessage, info_data, option};
 use cryptline_nbd::wire::{GREETING_LEN, SIMPLE_REPLY_LEN, client_flag, cmd, cmd_flag, info, opt, rep};
 use cryptline_nbd::{NbdError, RequestHeader};
 use rustix::io::Errno;
@@ -92,7 +92,7 @@ impl Dialogue for Connection {
         let mut head = [0; SIMPLE_REPLY_LEN];
         self.stream.read_exact(&mut head)?;
         let parsed = client::parse_reply(&head).map_err(|_| wrong("no reply"))?;
-        let Some((Reply::Simple { cookie, outcome }, _)) = parsed else {
+        let Some((ServerMessage::Simple { cookie, outcome }, _)) = parsed else {
             return Err(wrong("another kind of reply"));
         };
         let mut data = vec![0; self.reads.remove(&cookie).unwrap_or(0)];

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cryptline_nbd::TlsMode;
 use cryptline_serve::lane::{Poll, Why};
-use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions};
+use cryptline_serve::nbd::{Export, Exports, Listener, NbdServer, NbdServerOptions};
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::{Flushed, StopHandle};
 
@@ -27,7 +27,7 @@ impl Play<'_> {
     }
 
     /// Starts the server of all exports that have this door.
-    pub fn serve_nbd(&self, at: &Path) -> Result<(Arc<Server>, Running), String> {
+    pub fn serve_nbd(&self, at: &Path) -> Result<(Arc<NbdServer>, Running), String> {
         let numbers = self.history.behind(Door::Nbd);
         let mut exports = numbers.iter().map(|number| self.export(*number)).collect::<Result<Vec<_>, _>>()?;
         if sim::mix(&[self.history.seed, 104]).is_multiple_of(2) {
@@ -43,7 +43,7 @@ impl Play<'_> {
             world.exports[number].loss_is_told |= flushed.is_err();
         });
         let world = Arc::clone(self.world);
-        let options = ServerOptions {
+        let options = NbdServerOptions {
             backend: self.laid.disks.media.backend(),
             poll: Poll::Never(Why::Asked),
             tls: None,
@@ -57,7 +57,7 @@ impl Play<'_> {
         let failed = |error: io::Error| error.to_string();
         let listener = UnixListener::bind(at).map_err(failed)?;
         let stop = StopHandle::new().map_err(failed)?;
-        let server = Server::new(exports, options);
+        let server = NbdServer::new(exports, options);
         let (running, stopped) = (Arc::clone(&server), stop.clone());
         let run = move || running.run(&[Listener::Unix(listener)], &stopped);
         let thread: JoinHandle<io::Result<Flushed>> =

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cryptline_serve::nbd::{Removed, Server};
+use cryptline_serve::nbd::{NbdServer, Removed};
 
 use crate::history::{Door, Order};
 use crate::points::{Point, sometimes};
@@ -14,7 +14,7 @@ use crate::world::World;
 
 impl Play<'_> {
     /// Carries out what the history wants, one after the other.
-    pub fn operate(&self, server: &Arc<Server>) {
+    pub fn operate(&self, server: &Arc<NbdServer>) {
         let began = sim::now();
         for (at, order) in &self.history.orders {
             let until = began + u64::try_from(at.as_nanos()).expect("seconds");
@@ -36,7 +36,7 @@ impl Play<'_> {
     }
 
     /// Adds an export that was removed. It stays one of which nothing prompt is expected.
-    fn add(&self, server: &Arc<Server>, export: usize) {
+    fn add(&self, server: &Arc<NbdServer>, export: usize) {
         let opened = self.export(export);
         let added = opened.and_then(|opened| server.exports().add(opened).map_err(|error| error.to_string()));
         self.world.say(|| format!("export {export} is added: {added:?}"));
@@ -55,7 +55,7 @@ impl Play<'_> {
     }
 }
 
-fn flush(world: &World, server: &Server, export: usize) {
+fn flush(world: &World, server: &NbdServer, export: usize) {
     let (sent, after_loss) = world.lock().exports[export].moment();
     let Some((_, flushed)) = server.flush(Some(&format!("e{export}"))).pop() else { return };
     let mut world = world.lock();
@@ -72,7 +72,7 @@ fn flush(world: &World, server: &Server, export: usize) {
     }
 }
 
-fn remove(world: &World, server: &Server, export: usize, now: bool) {
+fn remove(world: &World, server: &NbdServer, export: usize, now: bool) {
     let (was_gone, (sent, after_loss)) = {
         let mut world = world.lock();
         let known = &mut world.exports[export];

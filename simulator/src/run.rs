@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cryptline_serve::nbd::Server;
+use cryptline_serve::nbd::NbdServer;
 use rustix::io::Errno;
 
 use crate::actor::{Actor, Dialogue};
@@ -135,7 +135,7 @@ pub struct Play<'a> {
 struct Served {
     running: Vec<Running>,
     /// The one that takes orders.
-    operated: Option<Arc<Server>>,
+    operated: Option<Arc<NbdServer>>,
     mount: Option<Arc<Kernel>>,
 }
 

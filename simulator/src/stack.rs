@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use cryptline_engine::Gate;
 use cryptline_engine::base::{DirectMode, Image, PersistentMemory, PmemDevice};
 use cryptline_engine::btt::{Btt, BttDevice, NewTable};
-use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
+use cryptline_engine::dispatch::{Dispatch, DispatchMode, HelperThreads};
 use cryptline_engine::layer::{CryptDevice, CryptOptions, Exclusion, SubBlockDevice, SubBlockOptions, Zeroes};
 use cryptline_sys::{SharedMemory, Simulation};
 use cryptline_testkit::cache::{FileContent, FileOf, Machine, Survivors};
@@ -217,7 +217,7 @@ impl Stack {
             allow_discards: true,
             logical_block: (layout.sector_size as usize != SECTOR && self != Self::SparseCbc).then_some(512),
             dispatch,
-            helpers: (dispatch.write == Mode::Auto).then(|| Helpers::always(2).expect("two threads")),
+            helpers: (dispatch.write == DispatchMode::Auto).then(|| HelperThreads::always(2).expect("two threads")),
             zeroes: if let Self::SparseCbc = self { Zeroes::Detect } else { CryptOptions::default().zeroes },
             ..CryptOptions::default()
         };

@@ -69,7 +69,7 @@ const STACKS: [&str; 5] = ["ram", "crypt", "linear", "cut", "file"];
 const TOLERANCE: u64 = 2;
 
 /// Counts by shape, as the baseline's lines begin.
-type Counts = BTreeMap<String, u64>;
+type InstructionCounts = BTreeMap<String, u64>;
 
 /// Compares with the baselines.
 pub fn run() -> Result<(), Failed> {
@@ -117,7 +117,7 @@ pub fn update() -> Result<(), Failed> {
 struct Baseline {
     /// As [`compiler`] says it.
     compiler: String,
-    counts: Counts,
+    counts: InstructionCounts,
 }
 
 fn committed(subject: &Subject) -> Result<Baseline, Failed> {
@@ -138,7 +138,7 @@ fn parse(text: &str) -> Option<Baseline> {
 }
 
 /// Lists, in words, what is not as it was.
-fn changes(before: &Counts, now: &Counts) -> Vec<String> {
+fn changes(before: &InstructionCounts, now: &InstructionCounts) -> Vec<String> {
     let mut changed = Vec::new();
     for (shape, count) in now {
         match before.get(shape) {
@@ -173,7 +173,7 @@ fn engine_shapes() -> Vec<String> {
     STACKS.map(str::to_owned).to_vec()
 }
 
-fn count_all(subject: &Subject) -> Result<Counts, Failed> {
+fn count_all(subject: &Subject) -> Result<InstructionCounts, Failed> {
     let program = program(subject)?;
     let shapes = (subject.shapes)();
     let (some, others) = shapes.split_at(shapes.len() / 2);
@@ -183,7 +183,7 @@ fn count_all(subject: &Subject) -> Result<Counts, Failed> {
     std::thread::scope(|scope| {
         let counting = [some, others].map(|shapes| scope.spawn(move || count_some(shapes)));
         let counted = counting.map(|it| it.join().expect("nothing in it panics"));
-        counted.into_iter().try_fold(Counts::new(), |mut all, more| {
+        counted.into_iter().try_fold(InstructionCounts::new(), |mut all, more| {
             all.extend(more?);
             Ok(all)
         })
@@ -248,7 +248,7 @@ fn own_instructions(profile: &str, program: &Path) -> u64 {
 mod tests {
     use super::*;
 
-    fn counts(of: &[(&str, u64)]) -> Counts {
+    fn counts(of: &[(&str, u64)]) -> InstructionCounts {
         let counts = of.iter().map(|(shape, count)| ((*shape).to_owned(), *count));
         counts.collect()
     }

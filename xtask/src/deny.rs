@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use cryptline_peers::Background;
+use cryptline_peers::BackgroundProgram;
 use serde_json::Value;
 
 use crate::portable::USUAL;
@@ -84,7 +84,7 @@ fn advisories(program: &str) -> Result<(), Failed> {
     let mut check = Command::new(program);
     check.args(["deny", "--locked", "check", "advisories"]).current_dir(crate::root());
     check.env("GIT_TERMINAL_PROMPT", "0");
-    let mut running = Background::spawn(&mut check);
+    let mut running = BackgroundProgram::spawn(&mut check);
     let late = running.wait(ADVISORIES_TIMEOUT).is_none();
     let run = running.collect();
     if late || run.stderr_text().contains("failed to fetch advisory database") {

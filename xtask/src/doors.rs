@@ -7,10 +7,10 @@ use std::fmt::Write as _;
 use std::process::Command;
 use std::time::Duration;
 
-use cryptline_peers::{self as peer, Background};
+use cryptline_peers::{self as peer, BackgroundProgram};
 
 use crate::runner::{self, Ran};
-use crate::step::{Failed, Steps, cargo, cargo_command, end_after, output, skips};
+use crate::step::{DoorSteps, Failed, cargo, cargo_command, end_after, output, skips};
 use crate::{arm, counts, deny, miri, package, portable, python, simulate, tidy};
 
 /// CI gives 90 minutes; what a hanging test said is shown in the rest of them.
@@ -32,7 +32,7 @@ const FUZZ_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// For each commit: checks that take minutes.
 pub fn check() -> Result<(), Failed> {
-    let mut steps = Steps::default();
+    let mut steps = DoorSteps::default();
     room_for(CHECK_BYTES)?;
     let ended = lints(&mut steps).and_then(|()| {
         steps.run("build of the tests", runner::build)?;
@@ -48,7 +48,7 @@ pub fn test() -> Result<(), Failed> {
     if peer::in_ci() {
         end_after(CI_LIMIT);
     }
-    let mut steps = Steps::default();
+    let mut steps = DoorSteps::default();
     let ended = landing(&mut steps).and_then(|()| steps.run("tests", || runner::run("default", &[], &[])));
     let ran = if steps.done.iter().any(|done| done.name == "tests") { runner::ran("default") } else { Ran::default() };
     print!("\n{}\n{}", steps.table(), ran.table());
@@ -59,7 +59,7 @@ pub fn test() -> Result<(), Failed> {
 /// Everything. A step that fails does not keep the others from being tried.
 pub fn nightly() -> Result<(), Failed> {
     room_for(NIGHTLY_BYTES)?;
-    let mut steps = Steps { goes_on: true, ..Steps::default() };
+    let mut steps = DoorSteps { goes_on: true, ..DoorSteps::default() };
     landing(&mut steps)?;
     // Most tests wait for other programs most of their time; the fuzzers take the rest of it.
     let fuzzers = this_beside("fuzz")?;
@@ -86,7 +86,7 @@ pub fn nightly() -> Result<(), Failed> {
 }
 
 /// Runs the steps that read the source only.
-fn lints(steps: &mut Steps) -> Result<(), Failed> {
+fn lints(steps: &mut DoorSteps) -> Result<(), Failed> {
     steps.run("format", || cargo(&["fmt", "--all", "--check"]))?;
     steps.run("tidy", tidy::run)?;
     steps.run("licences and sources", deny::run)?;
@@ -101,20 +101,20 @@ fn lints(steps: &mut Steps) -> Result<(), Failed> {
 
 /// The steps of a landing that make what is shipped.
 pub fn try_package() -> Result<(), Failed> {
-    let mut steps = Steps::default();
+    let mut steps = DoorSteps::default();
     let pages = || cargo(&["build", "--locked", "--package=cryptline-pages"]);
     let ended = steps.run("man pages and completions", pages).and_then(|()| shipped(&mut steps));
     print!("{}", steps.table());
     ended
 }
 
-fn shipped(steps: &mut Steps) -> Result<(), Failed> {
+fn shipped(steps: &mut DoorSteps) -> Result<(), Failed> {
     steps.run("static program", || portable::run(portable::TRIED))?;
     steps.run("Debian package", package::run)
 }
 
 /// Everything but the tests of the workspace.
-fn landing(steps: &mut Steps) -> Result<(), Failed> {
+fn landing(steps: &mut DoorSteps) -> Result<(), Failed> {
     // The packages come over the network meanwhile. An installation is never cut off.
     let peers = this_beside("peers")?;
     let linted = lints(steps);
@@ -132,12 +132,12 @@ fn landing(steps: &mut Steps) -> Result<(), Failed> {
 }
 
 /// A verb of this program in a process of its own, which ends with its owner.
-fn this_beside(verb: &str) -> Result<Background, Failed> {
+fn this_beside(verb: &str) -> Result<BackgroundProgram, Failed> {
     let program = std::env::current_exe().map_err(|error| Failed(error.to_string()))?;
-    Ok(Background::spawn(Command::new(program).arg(verb)))
+    Ok(BackgroundProgram::spawn(Command::new(program).arg(verb)))
 }
 
-fn finish(mut beside: Background, limit: Duration) -> Result<(), Failed> {
+fn finish(mut beside: BackgroundProgram, limit: Duration) -> Result<(), Failed> {
     let status = beside.wait(limit);
     let run = beside.collect();
     if status.is_some_and(|status| status.success()) {
@@ -166,7 +166,7 @@ fn room_for(needed: u64) -> Result<(), Failed> {
     Err(Failed(format!("{} MiB are free for target, about {} are needed", mib(free), mib(needed))))
 }
 
-fn write_report(steps: &Steps, ran: &Ran) -> Result<(), Failed> {
+fn write_report(steps: &DoorSteps, ran: &Ran) -> Result<(), Failed> {
     let commit = output(Command::new("git").args(["log", "-1", "--format=%H %s"]));
     let compiler = output(cargo_command().arg("--version"))?;
     let commit = commit.unwrap_or_else(|Failed(why)| why);

@@ -34,9 +34,9 @@ use std::process::ExitCode;
 use step::Failed;
 
 /// One verb: its name, what it does, and how.
-type Verb = (&'static str, &'static str, fn() -> Result<(), Failed>);
+type XtaskVerb = (&'static str, &'static str, fn() -> Result<(), Failed>);
 
-const VERBS: &[Verb] = &[
+const VERBS: &[XtaskVerb] = &[
     ("check", "check a commit: format, style, clippy, unit tests and command-line cases", doors::check),
     ("test", "check a landing: install missing peers, lint, build, and run every test that must hold", doors::test),
     ("nightly", "check everything there is, and write target/nightly-report.md", doors::nightly),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use cryptline_peers::{self as peer, Background};
+use cryptline_peers::{self as peer, BackgroundProgram};
 use rustix::process::Signal;
 
 use crate::portable::{self, USUAL};
@@ -216,7 +216,7 @@ fn use_it() -> Result<(), Failed> {
     let socket = folder.path().join("nbd.sock");
     let mut serve = Command::new(PROGRAM);
     serve.args(["serve", "ram:16M", "--unix"]).arg(&socket);
-    let mut server = Background::spawn(&mut serve).wait_for_socket(&socket, TIMEOUT);
+    let mut server = BackgroundProgram::spawn(&mut serve).wait_for_socket(&socket, TIMEOUT);
     let uri = format!("nbd+unix:///?socket={}", socket.display());
     let client = || output(Command::new("nbdinfo").args(["--size", &uri]));
     client()?;

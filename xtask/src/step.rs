@@ -23,7 +23,7 @@ static IS_LATE: AtomicBool = AtomicBool::new(false);
 const GRACE: Duration = Duration::from_secs(90);
 
 /// A step that has ended.
-pub struct Done {
+pub struct EndedStep {
     pub name: &'static str,
     pub wall: Duration,
     /// Of all its processes.
@@ -33,19 +33,19 @@ pub struct Done {
 
 /// The steps of a door.
 #[derive(Default)]
-pub struct Steps {
-    pub done: Vec<Done>,
+pub struct DoorSteps {
+    pub done: Vec<EndedStep>,
     /// Set if the others are tried after one has failed.
     pub goes_on: bool,
 }
 
-impl Steps {
+impl DoorSteps {
     /// Does `work` under a heading and says what it took.
     pub fn run(&mut self, name: &'static str, work: impl FnOnce() -> Result<(), Failed>) -> Result<(), Failed> {
         println!("== {name}");
         let (started, processor) = (Instant::now(), processor_time());
         let ended = work();
-        let done = Done {
+        let done = EndedStep {
             name,
             wall: started.elapsed(),
             processor: processor_time().saturating_sub(processor),
@@ -65,7 +65,7 @@ impl Steps {
     /// Formats what each step took.
     pub fn table(&self) -> String {
         let mut table = format!("{:<34} {:>8} {:>12}\n", "step", "wall s", "processor s");
-        let sum = |of: fn(&Done) -> Duration| self.done.iter().map(of).sum::<Duration>();
+        let sum = |of: fn(&EndedStep) -> Duration| self.done.iter().map(of).sum::<Duration>();
         let lines = self.done.iter().map(|done| {
             let failed = if done.failure.is_some() { "  failed" } else { "" };
             (done.name, done.wall, done.processor, failed)

@@ -12,16 +12,20 @@
 //! | a doc comment begins with none of `VAGUE` | Rust files |
 //! | no answer is no yes: none of `UNKNOWN_AS_YES` | functions below a comment that begins with `// Guard:` |
 //! | the worst fault is kept, not the first: no `get_or_insert` of a fault | Rust files |
+//! | one type name, one meaning (`tidy/names.rs`) | crates and tools |
 //! | what is made durable is so by way of `durable.rs`, where tests see it | `cryptline`, but for the medium that a file is |
 //! | a message names no option of the program, and no command line of it with options | crates that others use as well: `LIBRARIES` |
 //! | no space at a line's end, no CR, a line end at the end | every text file |
 //! | no path of this machine, no registry's host | every text file |
+
+mod names;
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::step::Failed;
+use names::TypeNames;
 
 const LINES_MAX: usize = 600;
 /// A bigger file belongs elsewhere.
@@ -92,13 +96,18 @@ pub fn run() -> Result<(), Failed> {
     let here = machine_paths(&root);
     let files = source_files(&root).map_err(|error| Failed(error.to_string()))?;
     let mut findings = Vec::new();
+    let mut names = TypeNames::default();
     for path in &files {
         let bytes = fs::read(root.join(path)).map_err(|error| Failed(format!("{path}: {error}")))?;
         // Images and other data are not for reading.
         if let Ok(text) = String::from_utf8(bytes) {
             findings.extend(check(path, &text, &here));
+            if path.ends_with(".rs") {
+                names.add(path, &text);
+            }
         }
     }
+    findings.extend(names.findings());
     for finding in &findings {
         println!("{finding}");
     }

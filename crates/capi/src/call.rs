@@ -14,12 +14,12 @@ thread_local! {
 }
 
 /// Why a call failed.
-pub(crate) struct Failure {
+pub(crate) struct CallFailure {
     errno: Errno,
     text: String,
 }
 
-impl Failure {
+impl CallFailure {
     pub fn new(errno: Errno, text: impl Into<String>) -> Self {
         let text = text.into();
         Self { errno, text }
@@ -30,26 +30,26 @@ impl Failure {
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CallFailure {
     fn from(error: Error) -> Self {
         Self::new(error.errno(), error.with_next_step())
     }
 }
 
-impl From<Fault> for Failure {
+impl From<Fault> for CallFailure {
     fn from(fault: Fault) -> Self {
         Self::new(fault.errno(), fault.to_string())
     }
 }
 
-impl From<std::io::Error> for Failure {
+impl From<std::io::Error> for CallFailure {
     fn from(error: std::io::Error) -> Self {
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
         Self::new(errno, error.to_string())
     }
 }
 
-pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+pub(crate) type Outcome<T = ()> = Result<T, CallFailure>;
 
 /// Does the work of a call: 0 or `-errno`, and the text for [`cryptline_last_error`].
 pub(crate) fn call(work: impl FnOnce() -> Outcome) -> c_int {
@@ -61,7 +61,7 @@ pub(crate) fn count(work: impl FnOnce() -> Outcome<c_int>) -> c_int {
     // What the work leaves behind halfway is behind locks that notice, or ends with it.
     let outcome = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         let text = "a bug in cryptline: see what it wrote to standard error, and report it";
-        Err(Failure::new(Errno::NOTRECOVERABLE, text))
+        Err(CallFailure::new(Errno::NOTRECOVERABLE, text))
     });
     match outcome {
         Ok(number) => number,
@@ -123,11 +123,11 @@ pub(crate) unsafe fn bytes_mut<'a>(start: *mut c_void, len: usize, what: &str) -
 
 fn check(start: *const c_void, len: usize, what: &str) -> Outcome {
     if start.is_null() {
-        return Err(Failure::invalid(format!("{what} is null")));
+        return Err(CallFailure::invalid(format!("{what} is null")));
     }
     if isize::try_from(len).is_err() {
         let text = format!("{what}: no memory has {len} bytes");
-        return Err(Failure::invalid(text));
+        return Err(CallFailure::invalid(text));
     }
     Ok(())
 }
@@ -151,12 +151,12 @@ pub(crate) unsafe fn optional_text<'a>(start: *const c_char) -> Option<&'a OsStr
 /// As [`optional_text`].
 pub(crate) unsafe fn text<'a>(start: *const c_char, what: &str) -> Outcome<&'a OsStr> {
     // SAFETY: the caller's promise is the same.
-    unsafe { optional_text(start) }.ok_or_else(|| Failure::invalid(format!("{what} is null or empty")))
+    unsafe { optional_text(start) }.ok_or_else(|| CallFailure::invalid(format!("{what} is null or empty")))
 }
 
 /// As UTF-8.
 pub(crate) fn utf8<'a>(text: &'a OsStr, what: &str) -> Outcome<&'a str> {
-    text.to_str().ok_or_else(|| Failure::invalid(format!("{what} is not UTF-8")))
+    text.to_str().ok_or_else(|| CallFailure::invalid(format!("{what} is not UTF-8")))
 }
 
 /// Where a result goes.
@@ -167,7 +167,7 @@ impl<T> Out<T> {
     /// `place` is null, or a `T` can be written there until the call returns.
     pub unsafe fn new(place: *mut T, what: &str) -> Outcome<Self> {
         // SAFETY: the caller's promise is the same.
-        unsafe { Self::optional(place, what) }?.ok_or_else(|| Failure::invalid(format!("{what} is null")))
+        unsafe { Self::optional(place, what) }?.ok_or_else(|| CallFailure::invalid(format!("{what} is null")))
     }
 
     /// `None` where it is null.
@@ -179,7 +179,7 @@ impl<T> Out<T> {
             Some(place) if !place.is_aligned() => {
                 let bytes = align_of::<T>();
                 let text = format!("{what} is not aligned to {bytes} bytes");
-                Err(Failure::invalid(text))
+                Err(CallFailure::invalid(text))
             }
             place => Ok(place.map(Self)),
         }
@@ -204,7 +204,7 @@ pub(crate) unsafe fn give_text(text: &str, room: *mut c_char, len: usize, needed
     if len <= text.len() {
         let needs = text.len() + 1;
         let text = format!("{needs} bytes are needed, and there is room for {len}");
-        return Err(Failure::new(Errno::RANGE, text));
+        return Err(CallFailure::new(Errno::RANGE, text));
     }
     // SAFETY: the caller's promise is the same.
     let room = unsafe { bytes_mut(room.cast(), len, "the room for the text") }?;

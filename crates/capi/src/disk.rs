@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_int, c_void};
 
 use cryptline::Disk;
 
-use crate::call::{Failure, Out, Outcome, bytes, bytes_mut, call, give_text, text};
-use crate::handle::{Table, Use};
+use crate::call::{CallFailure, Out, Outcome, bytes, bytes_mut, call, give_text, text};
+use crate::handle::{HandleTable, HandleUse};
 use crate::options::{cryptline_open_options, options};
 
 /// An open volume: the decrypted disk. Any thread may use it.
@@ -34,9 +34,9 @@ pub struct cryptline_extent {
     pub reserved: u32,
 }
 
-static VOLUMES: Table<Disk> = Table::new("volume");
+static VOLUMES: HandleTable<Disk> = HandleTable::new("volume");
 
-pub(crate) fn disk(volume: *const cryptline_volume) -> Outcome<Use<Disk>> {
+pub(crate) fn disk(volume: *const cryptline_volume) -> Outcome<HandleUse<Disk>> {
     VOLUMES.get(volume)
 }
 
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn cryptline_write(
 pub(crate) fn is_durable(flags: u32) -> Outcome<bool> {
     if flags & !CRYPTLINE_FUA != 0 {
         let text = format!("flags {flags:#x} of a write: only CRYPTLINE_FUA has a meaning");
-        return Err(Failure::invalid(text));
+        return Err(CallFailure::invalid(text));
     }
     Ok(flags & CRYPTLINE_FUA != 0)
 }
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn cryptline_extents(
         let place = unsafe { Out::new(count, "the place for the count") }?;
         place.set(0);
         if extents.is_null() || !extents.is_aligned() || room == 0 {
-            return Err(Failure::invalid("there is no room for extents"));
+            return Err(CallFailure::invalid("there is no room for extents"));
         }
         let mut at = offset;
         for (index, extent) in disk.extents(offset).take(room).enumerate() {

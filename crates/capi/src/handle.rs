@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLoc
 
 use rustix::io::Errno;
 
-use crate::call::{Failure, Outcome};
+use crate::call::{CallFailure, Outcome};
 
 // A handle is a number of 64 bits.
 const _: () = assert!(size_of::<*const ()>() == 8);
@@ -27,19 +27,19 @@ pub(crate) fn new<H>() -> *mut H {
 /// The number of a handle.
 pub(crate) fn number<H>(handle: *const H, what: &str) -> Outcome<u64> {
     match handle.addr() as u64 {
-        0 => Err(Failure::invalid(format!("the {what} is null"))),
+        0 => Err(CallFailure::invalid(format!("the {what} is null"))),
         number => Ok(number),
     }
 }
 
 /// Failure of a call with a handle that stands for nothing.
-pub(crate) fn unknown(what: &str) -> Failure {
+pub(crate) fn unknown(what: &str) -> CallFailure {
     let text = format!("this is no {what} that is open");
-    Failure::new(Errno::BADF, text)
+    CallFailure::new(Errno::BADF, text)
 }
 
 /// Objects behind the handles of one kind. Calls look them up under a lock that only opening and closing take alone.
-pub(crate) struct Table<T: 'static> {
+pub(crate) struct HandleTable<T: 'static> {
     what: &'static str,
     open: RwLock<Option<HashMap<u64, Arc<T>>>>,
     /// Threads that close something and wait for calls under way.
@@ -50,13 +50,13 @@ pub(crate) struct Table<T: 'static> {
 }
 
 /// Object behind a handle, while a call uses it.
-pub(crate) struct Use<T: 'static> {
+pub(crate) struct HandleUse<T: 'static> {
     /// Until it is dropped.
     value: Option<Arc<T>>,
-    table: &'static Table<T>,
+    table: &'static HandleTable<T>,
 }
 
-impl<T> Deref for Use<T> {
+impl<T> Deref for HandleUse<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -64,7 +64,7 @@ impl<T> Deref for Use<T> {
     }
 }
 
-impl<T> Drop for Use<T> {
+impl<T> Drop for HandleUse<T> {
     fn drop(&mut self) {
         drop(self.value.take());
         // Either this sees the closer, or the closer sees that this is over: see `wait_for_calls`.
@@ -77,7 +77,7 @@ impl<T> Drop for Use<T> {
     }
 }
 
-impl<T> Table<T> {
+impl<T> HandleTable<T> {
     pub const fn new(what: &'static str) -> Self {
         Self {
             what,
@@ -97,13 +97,13 @@ impl<T> Table<T> {
     }
 
     /// Object behind `handle`, which lives as long as it is used, even if it is closed meanwhile.
-    pub fn get<H>(&'static self, handle: *const H) -> Outcome<Use<T>> {
+    pub fn get<H>(&'static self, handle: *const H) -> Outcome<HandleUse<T>> {
         let number = number(handle, self.what)?;
         let open = self.read();
         let found = open.as_ref().and_then(|open| open.get(&number));
         let value = Some(found.cloned().ok_or_else(|| unknown(self.what))?);
         let table = self;
-        Ok(Use { value, table })
+        Ok(HandleUse { value, table })
     }
 
     /// The same, and the handle stands for nothing from now on. Calls under way have ended then: nobody else has it.
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn handle_that_is_null_closed_or_foreign_stands_for_nothing() {
-        static TABLE: Table<u32> = Table::new("number");
+        static TABLE: HandleTable<u32> = HandleTable::new("number");
         let handle = TABLE.add::<c_void>(7);
         assert_eq!(TABLE.get(handle).ok().as_deref(), Some(&7));
         let foreign = [
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn closing_waits_for_the_calls_under_way() {
-        static TABLE: Table<u32> = Table::new("number");
+        static TABLE: HandleTable<u32> = HandleTable::new("number");
         let number = TABLE.add::<c_void>(7).addr();
         let handle = || std::ptr::without_provenance_mut::<c_void>(number);
         let calls = [TABLE.get(handle()).ok(), TABLE.get(handle()).ok()];

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use cryptline::luks::edit::LastSlot;
 
-use crate::call::{Failure, Out, Outcome, call, give_text, text};
+use crate::call::{CallFailure, Out, Outcome, call, give_text, text};
 use crate::options::{
     CRYPTLINE_LAST_SLOT, cryptline_create_options, cryptline_key_options, cryptline_open_options, options,
 };
@@ -135,7 +135,7 @@ unsafe fn edit(
 ) -> c_int {
     call(|| {
         if given.is_null() {
-            return Err(Failure::invalid("the options are null"));
+            return Err(CallFailure::invalid("the options are null"));
         }
         // SAFETY: the caller promises the same of each.
         let (header, given, place) = unsafe {

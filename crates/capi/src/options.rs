@@ -7,11 +7,11 @@ use std::time::Duration;
 use cryptline::keys::{KeyFile, VolumeKey};
 use cryptline::luks::KdfLimits;
 use cryptline::luks::edit::NewSlot;
-use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
+use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, LuksVersion};
 use cryptline::{Create, DirectMode, Header, Open};
 use rustix::io::Errno;
 
-use crate::call::{Failure, Outcome, bytes, optional_text, utf8};
+use crate::call::{CallFailure, Outcome, bytes, optional_text, utf8};
 
 /// Nothing is written, and others may read at the same time.
 pub const CRYPTLINE_READ_ONLY: u32 = 1;
@@ -190,14 +190,14 @@ pub(crate) unsafe fn options<T: Sized>(given: *const T) -> Outcome<T> {
     let size = unsafe { given.cast::<usize>().read_unaligned() };
     if !(size_of::<usize>()..=MOST).contains(&size) {
         let text = format!("{name}: size is {size}; set it to sizeof(struct {name})");
-        return Err(Failure::invalid(text));
+        return Err(CallFailure::invalid(text));
     }
     // SAFETY: as many bytes can be read, as the struct itself says.
     let all = unsafe { bytes(given.cast(), size, name) }?;
     let (known, rest) = all.split_at(size.min(size_of::<T>()));
     if rest.iter().any(|&byte| byte != 0) {
         let text = format!("{name}: it has options that this library does not know; update it");
-        return Err(Failure::new(Errno::TOOBIG, text));
+        return Err(CallFailure::new(Errno::TOOBIG, text));
     }
     // SAFETY: `known` has no more bytes than `found`, which are written one by one and do not overlap with the
     // caller's; whatever they are, it is a `T`.
@@ -211,7 +211,7 @@ pub(crate) unsafe fn options<T: Sized>(given: *const T) -> Outcome<T> {
 fn check_flags(flags: u32, known: u32, name: &str) -> Outcome {
     match flags & !known {
         0 => Ok(()),
-        others => Err(Failure::invalid(format!("{name}: flags {others:#x} have no meaning here"))),
+        others => Err(CallFailure::invalid(format!("{name}: flags {others:#x} have no meaning here"))),
     }
 }
 
@@ -229,18 +229,18 @@ fn limits(limit_ms: u64) -> KdfLimits {
 }
 
 /// Key that opens a volume.
-struct Way<'a> {
+struct KeyOption<'a> {
     passphrase: Option<&'a [u8]>,
     volume_key: Option<&'a [u8]>,
     key_file: Option<&'a OsStr>,
 }
 
-impl Way<'_> {
+impl KeyOption<'_> {
     /// The same, if it is no more than one thing.
     fn checked(self, name: &str) -> Outcome<Self> {
         let given = [self.passphrase.is_some(), self.volume_key.is_some(), self.key_file.is_some()];
         if given.into_iter().filter(|given| *given).count() > 1 {
-            return Err(Failure::invalid(format!("{name}: use one of passphrase, volume_key and key_file")));
+            return Err(CallFailure::invalid(format!("{name}: use one of passphrase, volume_key and key_file")));
         }
         Ok(self)
     }
@@ -271,7 +271,7 @@ impl cryptline_kdf {
                 "pbkdf2" => Some(KdfKind::Pbkdf2),
                 _ => {
                     let text = "kdf.name is none of argon2id, argon2i and pbkdf2";
-                    return Err(Failure::invalid(text));
+                    return Err(CallFailure::invalid(text));
                 }
             },
         };
@@ -300,7 +300,7 @@ impl cryptline_open_options {
         check_flags(self.flags, known, Self::NAME)?;
         // SAFETY: the caller's promise is the same for each.
         let (way, header, partition, accepted) = unsafe {
-            let way = Way {
+            let way = KeyOption {
                 passphrase: self.passphrase.get("passphrase")?,
                 volume_key: self.volume_key.get("volume_key")?,
                 key_file: optional_text(self.key_file),
@@ -308,7 +308,8 @@ impl cryptline_open_options {
             let accepted = ciphers(optional_text(self.accept_cipher))?;
             (way.checked(Self::NAME)?, optional_text(self.header), optional_text(self.partition), accepted)
         };
-        let partition = partition.map(|name| utf8(name, "partition")?.parse().map_err(Failure::invalid)).transpose()?;
+        let partition =
+            partition.map(|name| utf8(name, "partition")?.parse().map_err(CallFailure::invalid)).transpose()?;
         Ok(accepted
             .into_iter()
             .fold(Open::new(target), Open::accept_cipher)
@@ -333,7 +334,7 @@ impl cryptline_open_options {
             (false, true) => Ok(DirectMode::On),
             (true, true) => {
                 let text = "CRYPTLINE_PAGE_CACHE and CRYPTLINE_DIRECT contradict each other";
-                Err(Failure::invalid(text))
+                Err(CallFailure::invalid(text))
             }
         }
     }
@@ -350,7 +351,7 @@ impl cryptline_create_options {
         check_flags(self.reserved, 0, Self::NAME)?;
         let mut format = FormatOptions::default();
         if self.flags & CRYPTLINE_LUKS1 != 0 {
-            format.version = Version::Luks1;
+            format.version = LuksVersion::Luks1;
         }
         // SAFETY: the caller's promise is the same for each.
         let (passphrase, cipher, label, uuid) = unsafe {
@@ -368,7 +369,7 @@ impl cryptline_create_options {
         }
         if self.key_bits != 0 {
             if !self.key_bits.is_multiple_of(8) {
-                return Err(Failure::invalid("key_bits is not a multiple of 8"));
+                return Err(CallFailure::invalid("key_bits is not a multiple of 8"));
             }
             format.key_len = self.key_bits / 8;
         }
@@ -402,7 +403,7 @@ impl cryptline_key_options {
         check_flags(self.reserved, 0, Self::NAME)?;
         // SAFETY: the caller's promise is the same for each.
         let (way, new, detached, accepted) = unsafe {
-            let way = Way {
+            let way = KeyOption {
                 passphrase: self.passphrase.get("passphrase")?,
                 volume_key: self.volume_key.get("volume_key")?,
                 key_file: optional_text(self.key_file),

@@ -18,7 +18,7 @@ use cryptline::Channel;
 use cryptline::engine::{Arena, BackendChoice, Buffer, Completion, Fault, Op, Request, Submitted};
 use rustix::io::Errno;
 
-use crate::call::{Failure, Out, Outcome, bytes, bytes_mut, call, count};
+use crate::call::{CallFailure, Out, Outcome, bytes, bytes_mut, call, count};
 use crate::disk::{cryptline_volume, disk, is_durable};
 use crate::handle;
 
@@ -45,13 +45,13 @@ const DEPTH_MAX: u32 = 1024;
 const BUFFER: usize = 256 * 1024;
 
 thread_local! {
-    static QUEUES: RefCell<HashMap<u64, Queue>> = RefCell::new(HashMap::new());
+    static QUEUES: RefCell<HashMap<u64, HandleQueue>> = RefCell::new(HashMap::new());
 }
 
-struct Queue {
+struct HandleQueue {
     channel: Channel,
     buffers: Arc<Arena>,
-    slots: Vec<Slot>,
+    slots: Vec<RequestSlot>,
     free: Vec<usize>,
     /// Ended, and not yet collected.
     ended: VecDeque<cryptline_completion>,
@@ -60,22 +60,22 @@ struct Queue {
 
 /// A request in flight.
 #[derive(Clone, Copy)]
-struct Slot {
+struct RequestSlot {
     token: u64,
     /// Where the bytes of a read go; null for everything else.
     target: *mut c_void,
 }
 
-impl Queue {
+impl HandleQueue {
     fn open(volume: *const cryptline_volume, depth: u32) -> Outcome<Self> {
         if !(1..=DEPTH_MAX).contains(&depth) {
             let text = format!("a queue has room for 1 to {DEPTH_MAX} requests, not {depth}");
-            return Err(Failure::invalid(text));
+            return Err(CallFailure::invalid(text));
         }
         let disk = disk(volume)?;
         let mut channel = Channel::open(disk.gate(), BackendChoice::Auto, depth).map_err(cryptline::Error::from)?;
         let slots = depth as usize;
-        let none = Slot { token: 0, target: std::ptr::null_mut() };
+        let none = RequestSlot { token: 0, target: std::ptr::null_mut() };
         Ok(Self {
             buffers: channel.buffers(BUFFER, slots)?,
             channel,
@@ -96,12 +96,12 @@ impl Queue {
     }
 
     /// Takes a request. What has ended is collected later, even if that is at once.
-    fn submit(&mut self, slot: Slot, request: Request) -> Outcome {
+    fn submit(&mut self, slot: RequestSlot, request: Request) -> Outcome {
         // What has ended keeps its place until it is collected.
         let has_room = self.free.len() > self.ended.len();
         let Some(index) = has_room.then(|| self.free.pop()).flatten() else {
             let text = "the queue is full; collect what has ended first";
-            return Err(Failure::new(Errno::AGAIN, text));
+            return Err(CallFailure::new(Errno::AGAIN, text));
         };
         self.slots[index] = slot;
         let request = Request { token: index as u64, ..request };
@@ -165,7 +165,7 @@ impl Queue {
 }
 
 /// Does `work` with a queue of this thread.
-fn with<T>(queue: *const cryptline_queue, work: impl FnOnce(&mut Queue) -> Outcome<T>) -> Outcome<T> {
+fn with<T>(queue: *const cryptline_queue, work: impl FnOnce(&mut HandleQueue) -> Outcome<T>) -> Outcome<T> {
     let number = handle::number(queue, "queue")?;
     let found = QUEUES.try_with(|queues| {
         let mut queues = queues.try_borrow_mut().ok()?;
@@ -174,9 +174,9 @@ fn with<T>(queue: *const cryptline_queue, work: impl FnOnce(&mut Queue) -> Outco
     found.ok().flatten().unwrap_or_else(|| Err(unknown()))
 }
 
-fn unknown() -> Failure {
+fn unknown() -> CallFailure {
     let text = "this is no queue that this thread has opened";
-    Failure::new(Errno::BADF, text)
+    CallFailure::new(Errno::BADF, text)
 }
 
 /// Opens a queue for up to `depth` requests at a time, for the calling thread alone. The volume stays open until its
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn cryptline_queue_open(
         // SAFETY: the caller promises the same.
         let place = unsafe { Out::new(queue, "the place for the queue") }?;
         place.set(std::ptr::null_mut());
-        let opened = Queue::open(volume, depth)?;
+        let opened = HandleQueue::open(volume, depth)?;
         let handle = handle::new::<cryptline_queue>();
         let number = handle::number(handle, "queue")?;
         QUEUES.with(|queues| queues.borrow_mut().insert(number, opened));
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn cryptline_queue_read(
             // SAFETY: the caller promises the same, and more. This is to see that they are there.
             unsafe { bytes_mut(target, len, "the buffer") }?;
             let buffer = queue.buffer(len)?;
-            queue.submit(Slot { token, target }, Request::read(offset, buffer, 0))
+            queue.submit(RequestSlot { token, target }, Request::read(offset, buffer, 0))
         })
     })
 }
@@ -289,9 +289,9 @@ pub extern "C" fn cryptline_queue_zero(queue: *mut cryptline_queue, offset: u64,
     call(|| with(queue, |queue| queue.submit(no_target(token), Request::new(Op::Zero, offset, len, 0))))
 }
 
-fn no_target(token: u64) -> Slot {
+fn no_target(token: u64) -> RequestSlot {
     let target = std::ptr::null_mut();
-    Slot { token, target }
+    RequestSlot { token, target }
 }
 
 /// Hands over what was submitted and collects up to `room` requests that have ended, in any order: how many, or
@@ -309,7 +309,7 @@ pub unsafe extern "C" fn cryptline_queue_poll(
 ) -> c_int {
     count(|| {
         if done.is_null() || !done.is_aligned() || room == 0 {
-            return Err(Failure::invalid("there is no room for completions"));
+            return Err(CallFailure::invalid("there is no room for completions"));
         }
         with(queue, |queue| {
             let patience = u64::try_from(timeout_ms).ok().map(Duration::from_millis);

@@ -6,9 +6,9 @@ use std::sync::{Mutex, PoisonError};
 use cryptline_serve::nbd::{Background, Listener};
 use rustix::io::Errno;
 
-use crate::call::{Failure, Out, Outcome, call, optional_text, utf8};
+use crate::call::{CallFailure, Out, Outcome, call, optional_text, utf8};
 use crate::disk::{cryptline_volume, disk};
-use crate::handle::{Table, unknown};
+use crate::handle::{HandleTable, unknown};
 
 /// A server that runs.
 pub struct cryptline_server {
@@ -16,7 +16,7 @@ pub struct cryptline_server {
 }
 
 /// The server is taken out to be stopped.
-static SERVERS: Table<Mutex<Option<Background>>> = Table::new("server");
+static SERVERS: HandleTable<Mutex<Option<Background>>> = HandleTable::new("server");
 
 /// Serves a volume over NBD to all who connect to `fd`, a listening Unix or TCP socket, until the server is stopped. The
 /// socket is duplicated, and its file description becomes non-blocking. There is no TLS: whoever can connect has the
@@ -49,16 +49,16 @@ pub unsafe extern "C" fn cryptline_serve_nbd(
 fn start(volume: *const cryptline_volume, fd: c_int, name: Option<&OsStr>) -> Outcome<Background> {
     let disk = disk(volume)?;
     let name = name.map_or(Ok(""), |name| utf8(name, "the name"))?;
-    let number = u32::try_from(fd).map_err(|_| Failure::new(Errno::BADF, "the descriptor is not open"))?;
+    let number = u32::try_from(fd).map_err(|_| CallFailure::new(Errno::BADF, "the descriptor is not open"))?;
     let socket = cryptline_sys::duplicate_fd(number)?;
     let listener = Listener::of_socket(socket).map_err(|error| {
         let advice = "use a Unix or TCP socket after listen()";
-        Failure::invalid(format!("descriptor {number}: {error}; {advice}"))
+        CallFailure::invalid(format!("descriptor {number}: {error}; {advice}"))
     })?;
     let block = disk.volume().info().logical_block;
     Background::start(disk.gate(), block, name, listener).map_err(|error| match error.raw_os_error() {
         Some(_) => error.into(),
-        None => Failure::invalid(error.to_string()),
+        None => CallFailure::invalid(error.to_string()),
     })
 }
 
@@ -72,7 +72,7 @@ pub extern "C" fn cryptline_server_stop(server: *mut cryptline_server) -> c_int 
         let running = running.ok_or_else(|| unknown("server"))?;
         if !running.runs_here() {
             let text = "the server runs in the process that this one was forked from; stop it there";
-            return Err(Failure::new(Errno::BADF, text));
+            return Err(CallFailure::new(Errno::BADF, text));
         }
         match running.stop()? {
             Ok(()) => Ok(()),

@@ -8,8 +8,8 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::hint::black_box;
 
-use cryptline_cipher::ceiling::{Share, Width};
-use cryptline_cipher::{Backend, CipherSpec, SectorCipher, SectorOptions};
+use cryptline_cipher::ceiling::{AesWidth, CeilingShare};
+use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions, XtsBackend};
 
 const SAMPLES: usize = 400;
 /// Bytes that one sample works on, about.
@@ -17,7 +17,7 @@ const SAMPLE_BYTES: usize = 256 << 10;
 /// One row.
 #[derive(Clone, Copy)]
 struct Shape {
-    backend: Backend,
+    backend: XtsBackend,
     key_bytes: usize,
     len: usize,
     sector: u32,
@@ -45,7 +45,7 @@ impl Pages {
 }
 
 /// A measurement with a name, and what it should be.
-struct Figure {
+struct XtsFigure {
     name: String,
     value: f64,
     unit: &'static str,
@@ -62,7 +62,7 @@ struct Arguments {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse()?;
-    if Width::of(Backend::Portable).is_none() {
+    if AesWidth::of(XtsBackend::Portable).is_none() {
         println!("no ceiling is known for this CPU, so there is nothing to measure against");
         return Ok(());
     }
@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         if !row.contains(&arguments.filter) {
             continue;
         }
-        let Some(width) = Width::of(shape.backend) else {
+        let Some(width) = AesWidth::of(shape.backend) else {
             continue;
         };
         let measured = measure(shape, width)?;
@@ -119,7 +119,7 @@ fn shapes() -> Vec<Shape> {
     let sizes = [(512, 512), (4096, 512), (4096, 4096), (65536, 512), (65536, 4096)];
     let mut shapes = Vec::new();
     for key_bytes in [64, 32] {
-        for backend in Backend::available() {
+        for backend in XtsBackend::available() {
             for (len, sector) in sizes {
                 for decrypt in [false, true] {
                     let shape = Shape { backend, key_bytes, len, sector, decrypt };
@@ -148,7 +148,7 @@ impl Shape {
         if self.decrypt { "decrypt" } else { "encrypt" }
     }
 
-    fn row(self, measured: &Share) -> String {
+    fn row(self, measured: &CeilingShare) -> String {
         let direction = self.direction();
         format!(
             "{:>9} {:>4} {:>6} {:>6} {direction:>8} {:>7.2} {:>11.3} {:>5}",
@@ -163,7 +163,7 @@ impl Shape {
     }
 
     /// The goals are for AES-256 encryption.
-    fn figure(self, measured: &Share, width: Width) -> Option<Figure> {
+    fn figure(self, measured: &CeilingShare, width: AesWidth) -> Option<XtsFigure> {
         if self.key_bytes != 64 || self.decrypt {
             return None;
         }
@@ -171,10 +171,10 @@ impl Shape {
             return self.single_call(measured, width);
         }
         let goals = match self.backend {
-            Backend::Avx512 => Some([0.90, 0.90, 0.95]),
-            Backend::Avx2 => Some([0.75, 0.80, 0.80]),
-            Backend::AesNi => Some([0.80, 0.85, 0.85]),
-            Backend::Armv8 | Backend::Portable => None,
+            XtsBackend::Avx512 => Some([0.90, 0.90, 0.95]),
+            XtsBackend::Avx2 => Some([0.75, 0.80, 0.80]),
+            XtsBackend::AesNi => Some([0.80, 0.85, 0.85]),
+            XtsBackend::Armv8 | XtsBackend::Portable => None,
         };
         let column = match (self.len, self.sector) {
             (4096, 512) => 0,
@@ -182,10 +182,10 @@ impl Shape {
             _ => 2,
         };
         let suffix = match self.backend {
-            Backend::Avx512 => String::new(),
+            XtsBackend::Avx512 => String::new(),
             other => format!("_{other}"),
         };
-        Some(Figure {
+        Some(XtsFigure {
             name: format!("xts256_{}_{}k_of_ceiling{suffix}", self.sector, self.len / 1024),
             value: measured.of_ceiling,
             unit: "ratio",
@@ -198,21 +198,21 @@ impl Shape {
 impl Shape {
     /// Cost of a call for one sector of 512 bytes: the goal is 1.6 times its 32 blocks at the ceiling, plus one IV,
     /// which is 14 rounds one after another.
-    fn single_call(self, measured: &Share, width: Width) -> Option<Figure> {
+    fn single_call(self, measured: &CeilingShare, width: AesWidth) -> Option<XtsFigure> {
         let call = 512e9 / measured.rate;
         let blocks = call * measured.of_ceiling;
         let iv = width.round_latency() * f64::from(self.rounds());
-        Some(Figure {
+        Some(XtsFigure {
             name: format!("xts256_512_single_over_ceiling_{}", self.backend),
             value: (call - iv) / blocks,
             unit: "ratio",
-            goal: (self.backend == Backend::Avx512).then_some(1.6),
+            goal: (self.backend == XtsBackend::Avx512).then_some(1.6),
             at_most: true,
         })
     }
 }
 
-fn measure(shape: Shape, width: Width) -> Result<Share, Box<dyn Error>> {
+fn measure(shape: Shape, width: AesWidth) -> Result<CeilingShare, Box<dyn Error>> {
     let options = SectorOptions { sector_size: shape.sector, iv_offset: 0, iv_large_sectors: false };
     let key: Vec<u8> = (0..=255).take(shape.key_bytes).collect();
     let spec = CipherSpec::parse("aes-xts-plain64")?;
@@ -235,7 +235,7 @@ fn measure(shape: Shape, width: Width) -> Result<Share, Box<dyn Error>> {
     }))
 }
 
-fn print_figures(figures: &[Figure]) {
+fn print_figures(figures: &[XtsFigure]) {
     println!();
     for figure in figures {
         let goal = match figure.goal {
@@ -250,13 +250,13 @@ fn print_figures(figures: &[Figure]) {
     }
 }
 
-impl Figure {
+impl XtsFigure {
     fn met(&self) -> bool {
         self.goal.is_none_or(|goal| if self.at_most { self.value <= goal } else { self.value >= goal })
     }
 }
 
-fn json(figures: &[Figure]) -> String {
+fn json(figures: &[XtsFigure]) -> String {
     let lines: Vec<String> = figures
         .iter()
         .map(|figure| {

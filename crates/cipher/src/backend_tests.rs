@@ -38,7 +38,7 @@ impl Guarded {
     }
 }
 
-fn on(backend: Backend, case: &Case) -> SectorCipher {
+fn on(backend: XtsBackend, case: &Case) -> SectorCipher {
     let spec = CipherSpec::parse(&format!("aes-xts-{}", case.mode)).unwrap();
     SectorCipher::with_backend(&spec, &case.key, case.options, backend).unwrap()
 }
@@ -52,7 +52,7 @@ proptest! {
         shift in 0..64_usize,
     ) {
         let (encrypted, decrypted) = (expected(&case, true), expected(&case, false));
-        for backend in Backend::available() {
+        for backend in XtsBackend::available() {
             let cipher = on(backend, &case);
             let mut data = Guarded::new(&case.data, shift);
             cipher.encrypt_in_place(case.sector, data.get());
@@ -76,7 +76,7 @@ proptest! {
         let start = start.index(size / 16 + 1) * 16;
         let part = start..start + len.index((size - start) / 16 + 1) * 16;
         let plain = &case.data[part.clone()];
-        for backend in Backend::available() {
+        for backend in XtsBackend::available() {
             let cipher = on(backend, &case);
             let mut data = Guarded::new(plain, shift);
             cipher.encrypt_slice(case.sector, start, data.get());
@@ -91,25 +91,25 @@ proptest! {
 
 #[test]
 fn every_back_end_of_this_cpu_says_its_own_name() {
-    let names = Backend::available().into_iter().map(|backend| {
+    let names = XtsBackend::available().into_iter().map(|backend| {
         let spec = CipherSpec::parse("aes-xts-plain64").unwrap();
         let cipher = SectorCipher::with_backend(&spec, &[1; 64], PLAIN, backend).unwrap();
         (backend, cipher.backend_name())
     });
     for (backend, name) in names {
         match backend {
-            Backend::Avx512 => assert_eq!(name, "aes-xts (vaes, avx512)"),
-            Backend::Avx2 => assert_eq!(name, "aes-xts (vaes, avx2)"),
-            Backend::AesNi => assert_eq!(name, "aes-xts (aesni)"),
-            Backend::Armv8 => assert_eq!(name, "aes-xts (armv8)"),
-            Backend::Portable => assert!(name.starts_with("rustcrypto-aes"), "{name}"),
+            XtsBackend::Avx512 => assert_eq!(name, "aes-xts (vaes, avx512)"),
+            XtsBackend::Avx2 => assert_eq!(name, "aes-xts (vaes, avx2)"),
+            XtsBackend::AesNi => assert_eq!(name, "aes-xts (aesni)"),
+            XtsBackend::Armv8 => assert_eq!(name, "aes-xts (armv8)"),
+            XtsBackend::Portable => assert!(name.starts_with("rustcrypto-aes"), "{name}"),
         }
     }
 }
 
 #[test]
 fn a_cipher_made_without_a_word_runs_on_the_selected_back_end() {
-    let selected = Backend::selected();
+    let selected = XtsBackend::selected();
     let made = cipher("aes-xts-plain64", &[1; 64], PLAIN);
     match (selected, made) {
         (Ok(backend), Ok(made)) => {
@@ -128,9 +128,9 @@ fn a_cipher_made_without_a_word_runs_on_the_selected_back_end() {
 #[test]
 fn a_back_end_that_is_not_here_is_refused() {
     let spec = CipherSpec::parse("aes-xts-plain64").unwrap();
-    for backend in Backend::ALL {
+    for backend in XtsBackend::ALL {
         let made = SectorCipher::with_backend(&spec, &[1; 32], PLAIN, backend);
-        assert_eq!(made.is_ok(), Backend::available().contains(&backend));
+        assert_eq!(made.is_ok(), XtsBackend::available().contains(&backend));
     }
 }
 

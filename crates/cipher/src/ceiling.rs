@@ -14,14 +14,14 @@
 
 use std::time::Instant;
 
-use crate::Backend;
+use crate::XtsBackend;
 
 /// A width of the AES instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Width(Registers);
+pub struct AesWidth(VectorRegisters);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Registers {
+enum VectorRegisters {
     /// `vaesenc` on 512 bits.
     #[cfg(target_arch = "x86_64")]
     Zmm,
@@ -32,9 +32,9 @@ enum Registers {
     Xmm,
 }
 
-/// Measurement by [`Width::share`]: medians of the samples that nothing disturbed.
+/// Measurement by [`AesWidth::share`]: medians of the samples that nothing disturbed.
 #[derive(Debug, Clone, Copy)]
-pub struct Share {
+pub struct CeilingShare {
     /// Bytes a second.
     pub rate: f64,
     /// The rate over that of the bare rounds.
@@ -53,21 +53,21 @@ const CHAIN: u32 = 4000;
 /// ceiling is this far from the median of all.
 const DISTURBED: f64 = 0.02;
 
-impl Width {
+impl AesWidth {
     /// The one that the kernels of `backend` are held against: the widest of this CPU, but
     /// AES-NI's own for AES-NI, which has a half or a quarter of the others'. Nothing on a CPU
     /// whose ceiling is not known.
     #[must_use]
-    pub fn of(backend: Backend) -> Option<Width> {
-        let widest = Registers::widest()?;
-        Some(Width(match backend {
-            Backend::AesNi | Backend::Armv8 => Registers::Xmm,
+    pub fn of(backend: XtsBackend) -> Option<AesWidth> {
+        let widest = VectorRegisters::widest()?;
+        Some(AesWidth(match backend {
+            XtsBackend::AesNi | XtsBackend::Armv8 => VectorRegisters::Xmm,
             _ => widest,
         }))
     }
 
     /// Measures `work`, which enciphers `bytes` bytes in `rounds` rounds each, so many times.
-    pub fn share(self, rounds: u32, bytes: u32, samples: usize, mut work: impl FnMut()) -> Share {
+    pub fn share(self, rounds: u32, bytes: u32, samples: usize, mut work: impl FnMut()) -> CeilingShare {
         let mut sampled = Vec::with_capacity(samples);
         work();
         let mut before = self.ceiling(rounds);
@@ -84,7 +84,11 @@ impl Width {
         let usual = middle(sampled.iter().map(|(ceiling, _)| *ceiling));
         sampled.retain(|(ceiling, _)| (ceiling / usual - 1.0).abs() < DISTURBED);
         let ratios = sampled.iter().map(|(ceiling, rate)| rate / ceiling);
-        Share { of_ceiling: middle(ratios), rate: middle(sampled.iter().map(|(_, rate)| *rate)), kept: sampled.len() }
+        CeilingShare {
+            of_ceiling: middle(ratios),
+            rate: middle(sampled.iter().map(|(_, rate)| *rate)),
+            kept: sampled.len(),
+        }
     }
 
     /// Bytes a second through `rounds` rounds, now.
@@ -141,32 +145,32 @@ fn middle(values: impl Iterator<Item = f64>) -> f64 {
     median(&values.collect::<Vec<_>>()).unwrap_or(f64::NAN)
 }
 
-impl Registers {
+impl VectorRegisters {
     fn blocks(self) -> u32 {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Registers::Zmm => 4,
+            VectorRegisters::Zmm => 4,
             #[cfg(target_arch = "x86_64")]
-            Registers::Ymm => 2,
-            Registers::Xmm => 1,
+            VectorRegisters::Ymm => 2,
+            VectorRegisters::Xmm => 1,
         }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
-impl Registers {
-    /// The only maker of a value, besides [`Width::of`], which makes it smaller.
-    fn widest() -> Option<Registers> {
+impl VectorRegisters {
+    /// The only maker of a value, besides [`AesWidth::of`], which makes it smaller.
+    fn widest() -> Option<VectorRegisters> {
         if !is_x86_feature_detected!("aes") {
             return None;
         }
         let vaes = is_x86_feature_detected!("vaes");
         if vaes && is_x86_feature_detected!("avx512f") {
-            Some(Registers::Zmm)
+            Some(VectorRegisters::Zmm)
         } else if vaes && is_x86_feature_detected!("avx2") {
-            Some(Registers::Ymm)
+            Some(VectorRegisters::Ymm)
         } else {
-            Some(Registers::Xmm)
+            Some(VectorRegisters::Xmm)
         }
     }
 
@@ -175,9 +179,9 @@ impl Registers {
         // functions ask for nothing else.
         unsafe {
             match self {
-                Registers::Zmm => zmm(PASSES),
-                Registers::Ymm => ymm(PASSES),
-                Registers::Xmm => xmm(PASSES),
+                VectorRegisters::Zmm => zmm(PASSES),
+                VectorRegisters::Ymm => ymm(PASSES),
+                VectorRegisters::Xmm => xmm(PASSES),
             }
         }
     }
@@ -189,10 +193,10 @@ impl Registers {
 }
 
 #[cfg(target_arch = "aarch64")]
-impl Registers {
-    /// The only maker of a value, besides [`Width::of`].
-    fn widest() -> Option<Registers> {
-        std::arch::is_aarch64_feature_detected!("aes").then_some(Registers::Xmm)
+impl VectorRegisters {
+    /// The only maker of a value, besides [`AesWidth::of`].
+    fn widest() -> Option<VectorRegisters> {
+        std::arch::is_aarch64_feature_detected!("aes").then_some(VectorRegisters::Xmm)
     }
 
     fn run(self) {
@@ -207,8 +211,8 @@ impl Registers {
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-impl Registers {
-    fn widest() -> Option<Registers> {
+impl VectorRegisters {
+    fn widest() -> Option<VectorRegisters> {
         None
     }
 
@@ -355,7 +359,7 @@ mod tests {
 
     #[test]
     fn work_that_takes_longer_has_a_smaller_share() {
-        let Some(width) = Width::of(Backend::Portable) else {
+        let Some(width) = AesWidth::of(XtsBackend::Portable) else {
             return crate::skip("no ceiling is known for this CPU");
         };
         let work = |times| move || (0..times).for_each(|_| width.0.run());
@@ -367,8 +371,8 @@ mod tests {
 
     #[test]
     fn aes_ni_is_held_against_its_own_width() {
-        let of_aesni = Width::of(Backend::AesNi);
+        let of_aesni = AesWidth::of(XtsBackend::AesNi);
         assert!(of_aesni.is_none_or(|width| width.0.blocks() == 1));
-        assert_eq!(of_aesni.is_some(), Width::of(Backend::Avx512).is_some());
+        assert_eq!(of_aesni.is_some(), AesWidth::of(XtsBackend::Avx512).is_some());
     }
 }

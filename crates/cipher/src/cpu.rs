@@ -11,13 +11,13 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// Names the back end to use, one of [`Backend::ALL`]: for tests and comparisons.
+/// Names the back end to use, one of [`XtsBackend::ALL`]: for tests and comparisons.
 pub const CPU_VARIABLE: &str = "CRYPTLINE_CPU";
 
 /// One way to compute AES-XTS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Backend {
-    /// VAES on 512-bit registers: what [`Backend::Avx2`] takes, `avx512f`, `avx512bw`
+pub enum XtsBackend {
+    /// VAES on 512-bit registers: what [`XtsBackend::Avx2`] takes, `avx512f`, `avx512bw`
     /// and `avx512vbmi2`.
     Avx512,
     /// VAES on 256-bit registers: `avx2`, `vaes` and `vpclmulqdq`.
@@ -34,7 +34,7 @@ pub enum Backend {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BackendError {
     /// The variable names none.
-    #[error("{CPU_VARIABLE}={value} is no back end: unset it, or set one of {}", names(&Backend::ALL))]
+    #[error("{CPU_VARIABLE}={value} is no back end: unset it, or set one of {}", names(&XtsBackend::ALL))]
     Unknown {
         /// Value of the variable, printable.
         value: String,
@@ -42,34 +42,35 @@ pub enum BackendError {
     /// The CPU lacks the features.
     #[error(
         "{CPU_VARIABLE}={backend} needs CPU features that are not here: unset it, or set one of {}",
-        names(&Backend::available())
+        names(&XtsBackend::available())
     )]
     Unavailable {
         /// The one asked for.
-        backend: Backend,
+        backend: XtsBackend,
     },
 }
 
-impl Backend {
+impl XtsBackend {
     /// Every back end, on this machine or not, the widest first.
-    pub const ALL: [Backend; 5] = [Backend::Avx512, Backend::Avx2, Backend::AesNi, Backend::Armv8, Backend::Portable];
+    pub const ALL: [XtsBackend; 5] =
+        [XtsBackend::Avx512, XtsBackend::Avx2, XtsBackend::AesNi, XtsBackend::Armv8, XtsBackend::Portable];
 
     /// The word for it in [`CPU_VARIABLE`].
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Backend::Avx512 => "avx512",
-            Backend::Avx2 => "avx2",
-            Backend::AesNi => "aesni",
-            Backend::Armv8 => "armv8",
-            Backend::Portable => "portable",
+            XtsBackend::Avx512 => "avx512",
+            XtsBackend::Avx2 => "avx2",
+            XtsBackend::AesNi => "aesni",
+            XtsBackend::Armv8 => "armv8",
+            XtsBackend::Portable => "portable",
         }
     }
 
     /// The back ends that this CPU and its operating system can run, the widest first.
     #[must_use]
-    pub fn available() -> Vec<Backend> {
-        let all = Backend::ALL.into_iter();
+    pub fn available() -> Vec<XtsBackend> {
+        let all = XtsBackend::ALL.into_iter();
         all.filter(|backend| backend.is_available()).collect()
     }
 
@@ -77,45 +78,45 @@ impl Backend {
     ///
     /// # Errors
     /// The variable names no back end, or one that this CPU cannot run.
-    pub fn selected() -> Result<Backend, BackendError> {
-        Backend::select(std::env::var_os(CPU_VARIABLE).as_deref())
+    pub fn selected() -> Result<XtsBackend, BackendError> {
+        XtsBackend::select(std::env::var_os(CPU_VARIABLE).as_deref())
     }
 
-    fn select(variable: Option<&OsStr>) -> Result<Backend, BackendError> {
+    fn select(variable: Option<&OsStr>) -> Result<XtsBackend, BackendError> {
         let Some(value) = variable else {
-            return Ok(Backend::fastest());
+            return Ok(XtsBackend::fastest());
         };
-        let Some(backend) = Backend::ALL.into_iter().find(|backend| value == backend.as_str()) else {
+        let Some(backend) = XtsBackend::ALL.into_iter().find(|backend| value == backend.as_str()) else {
             let value = value.to_string_lossy().escape_debug().to_string();
             return Err(BackendError::Unknown { value });
         };
         if backend.is_available() { Ok(backend) } else { Err(BackendError::Unavailable { backend }) }
     }
 
-    fn fastest() -> Backend {
-        let mut candidates = Backend::available().into_iter();
+    fn fastest() -> XtsBackend {
+        let mut candidates = XtsBackend::available().into_iter();
         let narrow = detection::wide_registers_slow_the_clock();
-        candidates.find(|&backend| !(narrow && backend == Backend::Avx512)).unwrap_or(Backend::Portable)
+        candidates.find(|&backend| !(narrow && backend == XtsBackend::Avx512)).unwrap_or(XtsBackend::Portable)
     }
 
     fn is_available(self) -> bool {
         match self {
-            Backend::Avx512 => detection::Avx512::detect().is_some(),
-            Backend::Avx2 => detection::Avx2::detect().is_some(),
-            Backend::AesNi => detection::AesNi::detect().is_some(),
-            Backend::Armv8 => detection::Armv8::detect().is_some(),
-            Backend::Portable => true,
+            XtsBackend::Avx512 => detection::Avx512::detect().is_some(),
+            XtsBackend::Avx2 => detection::Avx2::detect().is_some(),
+            XtsBackend::AesNi => detection::AesNi::detect().is_some(),
+            XtsBackend::Armv8 => detection::Armv8::detect().is_some(),
+            XtsBackend::Portable => true,
         }
     }
 }
 
-impl fmt::Display for Backend {
+impl fmt::Display for XtsBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-fn names(backends: &[Backend]) -> String {
+fn names(backends: &[XtsBackend]) -> String {
     let names: Vec<&str> = backends.iter().map(|backend| backend.as_str()).collect();
     names.join(", ")
 }

@@ -2,23 +2,23 @@
 
 use super::*;
 
-fn select(word: &str) -> Result<Backend, String> {
-    Backend::select(Some(OsStr::new(word))).map_err(|error| error.to_string())
+fn select(word: &str) -> Result<XtsBackend, String> {
+    XtsBackend::select(Some(OsStr::new(word))).map_err(|error| error.to_string())
 }
 
 #[test]
 fn the_variable_chooses_among_those_that_are_here() {
-    for backend in Backend::ALL {
+    for backend in XtsBackend::ALL {
         match select(backend.as_str()) {
             Ok(chosen) => assert_eq!(chosen, backend),
             Err(message) => {
-                assert!(!Backend::available().contains(&backend));
+                assert!(!XtsBackend::available().contains(&backend));
                 let start = format!("CRYPTLINE_CPU={backend} needs CPU features that are not here");
                 assert!(message.starts_with(&start), "{message}");
             }
         }
     }
-    assert_eq!(select("portable"), Ok(Backend::Portable));
+    assert_eq!(select("portable"), Ok(XtsBackend::Portable));
 }
 
 #[test]
@@ -33,9 +33,9 @@ fn another_word_is_refused_with_all_that_are_possible() {
 
 #[test]
 fn without_the_variable_a_back_end_of_this_cpu_is_chosen() {
-    let fastest = Backend::select(None).expect("there is always one");
-    assert!(Backend::available().contains(&fastest));
-    assert!(Backend::available().contains(&Backend::Portable));
+    let fastest = XtsBackend::select(None).expect("there is always one");
+    assert!(XtsBackend::available().contains(&fastest));
+    assert!(XtsBackend::available().contains(&XtsBackend::Portable));
 }
 
 #[cfg(target_arch = "x86_64")]

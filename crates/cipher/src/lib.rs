@@ -47,7 +47,7 @@ mod strength;
 mod tests;
 mod xts;
 
-pub use cpu::{Backend, BackendError, CPU_VARIABLE};
+pub use cpu::{BackendError, CPU_VARIABLE, XtsBackend};
 pub use sector::{CipherError, SectorCipher, SectorOptions};
 pub use spec::{CipherSpec, IvMode, SpecError};
 pub use strength::Strength;

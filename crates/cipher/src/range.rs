@@ -51,7 +51,7 @@ impl SectorCipher {
         (offset | data.len() as u64) & mask == 0 && !data.is_empty()
     }
 
-    fn cut<'a>(&self, offset: u64, data: &'a mut [u8]) -> [Run<'a>; 3] {
+    fn cut<'a>(&self, offset: u64, data: &'a mut [u8]) -> [SectorRun<'a>; 3] {
         let unit = u64::from(self.sector_size());
         // A cipher sector is a power of two.
         let mask = unit - 1;
@@ -61,7 +61,7 @@ impl SectorCipher {
         let (whole, tail) = rest.split_at_mut(whole);
         let middle = offset + head.len() as u64;
         let end = middle + whole.len() as u64;
-        let run = |offset: u64, data| Run {
+        let run = |offset: u64, data| SectorRun {
             sector: (offset & !mask) / SECTOR_BYTES,
             within: usize::try_from(offset & mask).unwrap_or(usize::MAX),
             data,
@@ -71,7 +71,7 @@ impl SectorCipher {
 }
 
 /// Bytes in one cipher sector, or whole ones.
-struct Run<'a> {
+struct SectorRun<'a> {
     /// The first cipher sector, in 512-byte sectors.
     sector: u64,
     /// Where the bytes begin inside it.
@@ -79,7 +79,7 @@ struct Run<'a> {
     data: &'a mut [u8],
 }
 
-impl Run<'_> {
+impl SectorRun<'_> {
     fn apply(self, work: impl FnOnce(u64, usize, &mut [u8])) {
         if !self.data.is_empty() {
             work(self.sector, self.within, self.data);

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::cpu::{Backend, BackendError};
+use crate::cpu::{BackendError, XtsBackend};
 use crate::iv::{IvLayout, IvSequence};
 use crate::modes::{KeySizes, Modes};
 use crate::spec::{CipherSpec, IvMode, SpecError};
@@ -64,13 +64,13 @@ pub enum CipherError {
 ///
 /// Has neither `Debug` nor `Clone`, so that no key is printed or multiplied.
 pub struct SectorCipher {
-    engine: Engine,
+    engine: SectorEngine,
     sector_size: u32,
     /// Those of the cipher sectors from place 0 on.
     ivs: IvSequence,
 }
 
-enum Engine {
+enum SectorEngine {
     Null,
     Xts(Box<dyn XtsKernel>),
     Modes(Modes),
@@ -83,7 +83,7 @@ impl SectorCipher {
     /// An unsupported cipher, a key of a wrong size, an impossible sector size, an `iv_offset`
     /// that is not a multiple of it, a back end in [`crate::CPU_VARIABLE`] that cannot be had.
     pub fn new(spec: &CipherSpec, key: &[u8], options: SectorOptions) -> Result<SectorCipher, CipherError> {
-        SectorCipher::with_backend(spec, key, options, Backend::selected()?)
+        SectorCipher::with_backend(spec, key, options, XtsBackend::selected()?)
     }
 
     /// [`SectorCipher::new`] on the given back end, whatever [`crate::CPU_VARIABLE`] says.
@@ -94,7 +94,7 @@ impl SectorCipher {
         spec: &CipherSpec,
         key: &[u8],
         options: SectorOptions,
-        backend: Backend,
+        backend: XtsBackend,
     ) -> Result<SectorCipher, CipherError> {
         spec.check_supported()?;
         SectorCipher::check_key_size(spec, key.len())?;
@@ -112,7 +112,7 @@ impl SectorCipher {
         }
         let large = options.iv_large_sectors;
         Ok(SectorCipher {
-            engine: Engine::new(spec, key, size, backend)?,
+            engine: SectorEngine::new(spec, key, size, backend)?,
             sector_size: size,
             ivs: IvSequence {
                 layout: IvLayout::of(spec.iv_mode()),
@@ -149,9 +149,9 @@ impl SectorCipher {
     pub fn encrypt_in_place(&self, sector: u64, data: &mut [u8]) {
         self.check_whole_sectors(sector, data.len());
         match &self.engine {
-            Engine::Null => {}
-            Engine::Xts(kernel) => kernel.encrypt(self.ivs(sector), self.sector_bytes(), data),
-            Engine::Modes(modes) => modes.encrypt(self.ivs(sector), self.sector_bytes(), data),
+            SectorEngine::Null => {}
+            SectorEngine::Xts(kernel) => kernel.encrypt(self.ivs(sector), self.sector_bytes(), data),
+            SectorEngine::Modes(modes) => modes.encrypt(self.ivs(sector), self.sector_bytes(), data),
         }
     }
 
@@ -162,9 +162,9 @@ impl SectorCipher {
     pub fn decrypt_in_place(&self, sector: u64, data: &mut [u8]) {
         self.check_whole_sectors(sector, data.len());
         match &self.engine {
-            Engine::Null => {}
-            Engine::Xts(kernel) => kernel.decrypt(self.ivs(sector), self.sector_bytes(), data),
-            Engine::Modes(modes) => modes.decrypt(self.ivs(sector), self.sector_bytes(), data),
+            SectorEngine::Null => {}
+            SectorEngine::Xts(kernel) => kernel.decrypt(self.ivs(sector), self.sector_bytes(), data),
+            SectorEngine::Modes(modes) => modes.decrypt(self.ivs(sector), self.sector_bytes(), data),
         }
     }
 
@@ -178,10 +178,10 @@ impl SectorCipher {
     pub(crate) fn encrypt_slice(&self, sector: u64, offset: usize, data: &mut [u8]) {
         let blocks_before = self.check_slice(offset, data.len());
         match &self.engine {
-            Engine::Null => {}
-            Engine::Xts(kernel) => kernel.encrypt_slice(self.ivs(sector), blocks_before, data),
+            SectorEngine::Null => {}
+            SectorEngine::Xts(kernel) => kernel.encrypt_slice(self.ivs(sector), blocks_before, data),
             // The whole sector or nothing, by its granularity.
-            Engine::Modes(modes) => modes.encrypt(self.ivs(sector), self.sector_bytes(), data),
+            SectorEngine::Modes(modes) => modes.encrypt(self.ivs(sector), self.sector_bytes(), data),
         }
     }
 
@@ -192,10 +192,10 @@ impl SectorCipher {
     pub(crate) fn decrypt_slice(&self, sector: u64, offset: usize, data: &mut [u8]) {
         let blocks_before = self.check_slice(offset, data.len());
         match &self.engine {
-            Engine::Null => {}
-            Engine::Xts(kernel) => kernel.decrypt_slice(self.ivs(sector), blocks_before, data),
+            SectorEngine::Null => {}
+            SectorEngine::Xts(kernel) => kernel.decrypt_slice(self.ivs(sector), blocks_before, data),
             // The whole sector or nothing, by its granularity.
-            Engine::Modes(modes) => modes.decrypt(self.ivs(sector), self.sector_bytes(), data),
+            SectorEngine::Modes(modes) => modes.decrypt(self.ivs(sector), self.sector_bytes(), data),
         }
     }
 
@@ -210,9 +210,9 @@ impl SectorCipher {
     #[must_use]
     pub fn granularity(&self) -> u32 {
         match self.engine {
-            Engine::Null => 1,
-            Engine::Xts(..) => 16,
-            Engine::Modes(_) => self.sector_size,
+            SectorEngine::Null => 1,
+            SectorEngine::Xts(..) => 16,
+            SectorEngine::Modes(_) => self.sector_size,
         }
     }
 
@@ -220,16 +220,16 @@ impl SectorCipher {
     #[must_use]
     pub fn backend_name(&self) -> &'static str {
         match &self.engine {
-            Engine::Null => "null",
-            Engine::Xts(kernel) => kernel.name(),
-            Engine::Modes(modes) => modes.name(),
+            SectorEngine::Null => "null",
+            SectorEngine::Xts(kernel) => kernel.name(),
+            SectorEngine::Modes(modes) => modes.name(),
         }
     }
 
     /// Tells if this is the cipher that encrypts nothing.
     #[must_use]
     pub fn is_null(&self) -> bool {
-        matches!(self.engine, Engine::Null)
+        matches!(self.engine, SectorEngine::Null)
     }
 
     /// The cipher blocks before `offset`.
@@ -273,19 +273,19 @@ impl SectorCipher {
     }
 }
 
-impl Engine {
-    fn new(spec: &CipherSpec, key: &[u8], sector_size: u32, backend: Backend) -> Result<Engine, CipherError> {
+impl SectorEngine {
+    fn new(spec: &CipherSpec, key: &[u8], sector_size: u32, backend: XtsBackend) -> Result<SectorEngine, CipherError> {
         if spec.is_null() {
-            return Ok(Engine::Null);
+            return Ok(SectorEngine::Null);
         }
         if is_for_kernels(spec) {
             // Equal key halves are accepted: the kernel refuses them only in FIPS mode, and a
             // volume that it opens must open here.
             let kernel = kernel(backend, key).ok_or(BackendError::Unavailable { backend })?;
-            return Ok(Engine::Xts(kernel));
+            return Ok(SectorEngine::Xts(kernel));
         }
         let modes = Modes::new(spec, key, sector_size, backend);
-        Ok(Engine::Modes(modes.expect("cipher, mode and key size were checked")))
+        Ok(SectorEngine::Modes(modes.expect("cipher, mode and key size were checked")))
     }
 }
 

@@ -6,13 +6,13 @@
 
 use super::*;
 
-fn on_all(key_bytes: u8, sector_size: u32) -> Vec<(Backend, SectorCipher)> {
+fn on_all(key_bytes: u8, sector_size: u32) -> Vec<(XtsBackend, SectorCipher)> {
     let key: Vec<u8> = (0..key_bytes).collect();
     let spec = CipherSpec::parse("aes-xts-plain64").unwrap();
     let options = SectorOptions { sector_size, ..PLAIN };
-    let mut backends = Backend::available();
+    let mut backends = XtsBackend::available();
     if cfg!(miri) && key_bytes > 32 {
-        backends.retain(|&backend| backend != Backend::Portable);
+        backends.retain(|&backend| backend != XtsBackend::Portable);
     }
     let ciphers = backends.into_iter().map(|backend| {
         let cipher = SectorCipher::with_backend(&spec, &key, options, backend);
@@ -48,7 +48,7 @@ fn small_requests_are_the_same_on_all_with_every_key_size() {
 fn small_requests_around_each_group_of_ivs_are_their_sectors() {
     for (backend, cipher) in on_all(32, 512) {
         let counts = match backend {
-            Backend::Portable if cfg!(miri) => &[][..],
+            XtsBackend::Portable if cfg!(miri) => &[][..],
             _ if cfg!(miri) => &[17],
             _ => &[8, 9, 17, 25, 41],
         };

@@ -16,7 +16,7 @@
 
 use aes::{Aes128, Aes192, Aes256};
 
-use crate::cpu::Backend;
+use crate::cpu::XtsBackend;
 use crate::iv::IvSequence;
 
 #[cfg(target_arch = "aarch64")]
@@ -62,21 +62,21 @@ pub(crate) trait XtsKernel: Send + Sync {
 /// nothing if this CPU has not what it takes.
 ///
 /// The schedules are in key memory, and moving the cipher about moves no more than their address.
-pub(crate) fn kernel(backend: Backend, key: &[u8]) -> Option<Box<dyn XtsKernel>> {
+pub(crate) fn kernel(backend: XtsBackend, key: &[u8]) -> Option<Box<dyn XtsKernel>> {
     match backend {
         #[cfg(target_arch = "x86_64")]
-        Backend::Avx512 => x86::avx512(key),
+        XtsBackend::Avx512 => x86::avx512(key),
         #[cfg(target_arch = "x86_64")]
-        Backend::Avx2 => Some(Box::new(x86::Avx2Xts::new(key)?)),
+        XtsBackend::Avx2 => Some(Box::new(x86::Avx2Xts::new(key)?)),
         #[cfg(target_arch = "x86_64")]
-        Backend::AesNi => Some(Box::new(x86::AesNiXts::new(key)?)),
+        XtsBackend::AesNi => Some(Box::new(x86::AesNiXts::new(key)?)),
         #[cfg(not(target_arch = "x86_64"))]
-        Backend::Avx512 | Backend::Avx2 | Backend::AesNi => None,
+        XtsBackend::Avx512 | XtsBackend::Avx2 | XtsBackend::AesNi => None,
         #[cfg(target_arch = "aarch64")]
-        Backend::Armv8 => Some(Box::new(arm::Armv8Xts::new(key)?)),
+        XtsBackend::Armv8 => Some(Box::new(arm::Armv8Xts::new(key)?)),
         #[cfg(not(target_arch = "aarch64"))]
-        Backend::Armv8 => None,
-        Backend::Portable => Some(match key.len() {
+        XtsBackend::Armv8 => None,
+        XtsBackend::Portable => Some(match key.len() {
             32 => Box::new(BatchedXts::<Aes128>::new(key)),
             48 => Box::new(BatchedXts::<Aes192>::new(key)),
             _ => Box::new(BatchedXts::<Aes256>::new(key)),

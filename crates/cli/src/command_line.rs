@@ -118,7 +118,7 @@ pub(crate) enum Command {
     Completions(cmd::completions::CompletionsArgs),
     /// Names that cryptsetup has for these verbs.
     #[command(flatten)]
-    Word(Box<cmd::words::Word>),
+    Word(Box<cmd::words::VerbWord>),
 }
 
 impl Command {

@@ -18,7 +18,7 @@ use cryptline::{Contents, CopyError, Problem, ResizeError, ResumeError, RulesErr
 use cryptline_cipher::SpecError;
 use cryptline_nbd::ProtocolError;
 use cryptline_serve::device::AttachError;
-use cryptline_serve::nbd::{ClientError, Event};
+use cryptline_serve::nbd::{ClientError, NbdEvent};
 
 use crate::advice::advice_for;
 
@@ -528,7 +528,7 @@ pub(crate) fn btt_advice(error: &BttError) -> &'static str {
 }
 
 /// Two options about who runs the cipher that contradict each other.
-fn contradiction(flag: &str, stored: bool, asked: cryptline::Direction, mode: cryptline::Mode) -> String {
+fn contradiction(flag: &str, stored: bool, asked: cryptline::Direction, mode: cryptline::DispatchMode) -> String {
     use cryptline::Direction;
     let option = match asked {
         Direction::Both => "--dispatch",
@@ -563,9 +563,9 @@ pub(crate) fn warning(warning: &cryptline::Warning) -> String {
 }
 
 /// Returns what a server tells of its clients, with what can be done about it here.
-pub(crate) fn event(event: &Event) -> String {
+pub(crate) fn event(event: &NbdEvent) -> String {
     match event {
-        Event::Ended { why: Some(ClientError::Protocol(ProtocolError::BlockSizeRequired)), .. } => {
+        NbdEvent::Ended { why: Some(ClientError::Protocol(ProtocolError::BlockSizeRequired)), .. } => {
             format!("{event}, or serve the volume with --logical-block 512")
         }
         _ => event.to_string(),

@@ -8,7 +8,7 @@ use cryptline::engine::btt::info::InfoError;
 use cryptline::engine::zone::LayoutError;
 use cryptline::luks::Doubted;
 use cryptline::luks::seal::SealKind;
-use cryptline::{Direction, Fault, Left, Mode, VolumeKind};
+use cryptline::{CopyRemains, Direction, DispatchMode, Fault, VolumeKind};
 use cryptline_cipher::{CipherError, Strength};
 
 use super::super::*;
@@ -81,7 +81,7 @@ fn problems() -> Vec<Problem> {
         Problem::SharedRewrites { block: 1, least: 1 },
         Problem::BttSectors { unit: 1, sector: 1 },
         Problem::DeviceBlocks { unit: 1, block: 8192 },
-        Problem::Dispatch { flag: "same_cpu_crypt", stored: false, asked: Direction::Both, mode: Mode::Inline },
+        Problem::Dispatch { flag: "same_cpu_crypt", stored: false, asked: Direction::Both, mode: DispatchMode::Inline },
         Problem::TooShort(1),
         Problem::KeyLengthUnknown,
         Problem::KeyTooShort { has: 1, needs: 2 },
@@ -124,7 +124,7 @@ fn problems() -> Vec<Problem> {
 
 /// Those about what is made or copied.
 fn of_destinations() -> Vec<Problem> {
-    let left = || Left::Nothing;
+    let left = || CopyRemains::Nothing;
     vec![
         Problem::Exists { holds: None },
         Problem::HeaderLeft,

@@ -92,31 +92,36 @@ impl SecurityKeys {
         if devices.len() > 1 {
             let mut knowing = Vec::new();
             for device in devices {
-                if !matches!(ask(&device, request, &Asked::QUIETLY, None)?, Answer::Unknown) {
+                if !matches!(ask(&device, request, &AnswerTerms::QUIETLY, None)?, FidoAnswer::Unknown) {
                     knowing.push(device);
                 }
             }
             devices = knowing;
         }
         let Some(device) = devices.first() else { return Ok(None) };
-        let asked =
-            Asked { pin: request.pin.unwrap_or(false), presence: request.presence, verification: request.verification };
+        let asked = AnswerTerms {
+            pin: request.pin.unwrap_or(false),
+            presence: request.presence,
+            verification: request.verification,
+        };
         let pin = if asked.pin { Some(self.pin_of(request)?) } else { None };
         if asked.presence != Some(false) {
             complain(&format!("touch the security key that unlocks {}", request.name));
         }
         let answer = match (ask(device, request, &asked, pin.as_ref())?, request.pin) {
-            (Answer::WantsPin, None) => {
+            (FidoAnswer::WantsPin, None) => {
                 let pin = self.pin_of(request)?;
-                ask(device, request, &Asked { pin: true, ..asked }, Some(&pin))?
+                ask(device, request, &AnswerTerms { pin: true, ..asked }, Some(&pin))?
             }
             (answer, _) => answer,
         };
         match answer {
-            Answer::Secret(secret) => Ok(Some(secret)),
-            Answer::Unknown => Ok(None),
-            Answer::WantsPin => Err(CliError::no_key("the security key wants a PIN that its token does not tell of")),
-            Answer::Refused(why) => Err(CliError::no_key(format!("{}: {why}", device.display()))),
+            FidoAnswer::Secret(secret) => Ok(Some(secret)),
+            FidoAnswer::Unknown => Ok(None),
+            FidoAnswer::WantsPin => {
+                Err(CliError::no_key("the security key wants a PIN that its token does not tell of"))
+            }
+            FidoAnswer::Refused(why) => Err(CliError::no_key(format!("{}: {why}", device.display()))),
         }
     }
 
@@ -171,18 +176,18 @@ pub fn enrol(keys: &SecurityKey, name: &str, pin: Option<&AskPin>) -> Result<(Se
 }
 
 /// Conditions of an answer.
-struct Asked {
+struct AnswerTerms {
     pin: bool,
     presence: Option<bool>,
     verification: Option<bool>,
 }
 
-impl Asked {
+impl AnswerTerms {
     /// Nothing but whether it knows the credential.
     const QUIETLY: Self = Self { pin: false, presence: Some(false), verification: None };
 }
 
-enum Answer {
+enum FidoAnswer {
     Secret(SecretBuf),
     /// The key does not know the credential.
     Unknown,
@@ -193,9 +198,9 @@ enum Answer {
 fn ask(
     device: &Path,
     request: &HmacSecretRequest<'_>,
-    asked: &Asked,
+    asked: &AnswerTerms,
     pin: Option<&SecretBuf>,
-) -> Result<Answer, CliError> {
+) -> Result<FidoAnswer, CliError> {
     let [hash, credential, salt] = [&CLIENT_DATA_HASH[..], request.credential, request.salt].map(Base64::encode_string);
     let parameters = written(&format!("{hash}\n{}\n{credential}\n{salt}\n", one_line(request.relying_party)))?;
     let mut command = Command::new("fido2-assert");
@@ -211,19 +216,19 @@ fn ask(
     let answer = said(command, &line_of(pin)?)?;
     if answer.succeeded {
         let secret = answer.output.split(|byte| *byte == b'\n').nth(SECRET_LINE);
-        return Ok(Answer::Secret(secret.map_or_else(|| Err(no_secret()), in_binary)?));
+        return Ok(FidoAnswer::Secret(secret.map_or_else(|| Err(no_secret()), in_binary)?));
     }
     let complaint = answer.complaint;
     let has = |word: &str| complaint.contains(word);
     Ok(match () {
-        () if has("NO_CREDENTIALS") || has("INVALID_CREDENTIAL") => Answer::Unknown,
-        () if has("PIN_REQUIRED") || has("PUAT_REQUIRED") => Answer::WantsPin,
+        () if has("NO_CREDENTIALS") || has("INVALID_CREDENTIAL") => FidoAnswer::Unknown,
+        () if has("PIN_REQUIRED") || has("PUAT_REQUIRED") => FidoAnswer::WantsPin,
         () if has("BLOCKED") => {
-            Answer::Refused("it takes no PIN any more until it is reset or plugged in again".into())
+            FidoAnswer::Refused("it takes no PIN any more until it is reset or plugged in again".into())
         }
-        () if has("PIN_INVALID") => Answer::Refused("the PIN is wrong".into()),
+        () if has("PIN_INVALID") => FidoAnswer::Refused("the PIN is wrong".into()),
         () if has("TIMEOUT") || has("OPERATION_DENIED") || has("UP_REQUIRED") => {
-            Answer::Refused("it was not touched in time; try again".into())
+            FidoAnswer::Refused("it was not touched in time; try again".into())
         }
         () => return Err(CliError::device(format!("{}: {complaint}", device.display()))),
     })
@@ -241,14 +246,14 @@ fn in_binary(text: &[u8]) -> Result<SecretBuf, CliError> {
 }
 
 /// Outcome of a program.
-struct Said {
+struct ProgramOutcome {
     succeeded: bool,
     output: SecretBuf,
     /// Its last line on standard error.
     complaint: String,
 }
 
-fn said(mut command: Command, input: &[u8]) -> Result<Said, CliError> {
+fn said(mut command: Command, input: &[u8]) -> Result<ProgramOutcome, CliError> {
     let failed = |error: io::Error| CliError::device(format!("cannot make a temporary file: {error}"));
     let name = command.get_program().to_string_lossy().into_owned();
     let mut errors = tempfile::tempfile().map_err(failed)?;
@@ -257,7 +262,7 @@ fn said(mut command: Command, input: &[u8]) -> Result<Said, CliError> {
     let ended = program.run().map_err(|why| {
         CliError::device(format!("{name} {why}")).advised("; install libfido2's programs (Debian: fido2-tools)")
     })?;
-    Ok(Said { succeeded: ended.status.success(), output: ended.output, complaint: last_line(&mut errors) })
+    Ok(ProgramOutcome { succeeded: ended.status.success(), output: ended.output, complaint: last_line(&mut errors) })
 }
 
 fn last_line(errors: &mut File) -> String {

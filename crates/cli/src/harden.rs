@@ -70,7 +70,7 @@ const STICKY: u32 = 0o1000;
 
 /// Protection of what is in a folder that others may write to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Guard {
+pub enum FolderGuard {
     /// The sticky bit is enough: what is there stays.
     Sticky,
     /// Nothing: others can add to it.
@@ -82,13 +82,13 @@ pub enum Guard {
 ///
 /// # Errors
 /// One of them cannot be looked at.
-pub fn others_change(place: &Path, guard: Guard) -> io::Result<Option<(PathBuf, &'static str)>> {
+pub fn others_change(place: &Path, guard: FolderGuard) -> io::Result<Option<(PathBuf, &'static str)>> {
     let own = rustix::process::geteuid().as_raw();
     let place = place.canonicalize()?;
     for (step, place) in place.ancestors().enumerate() {
         let found = fs::metadata(place)?;
         let (user, mode) = (found.uid(), found.mode());
-        let is_guarded = found.is_dir() && mode & STICKY != 0 && (step > 0 || guard == Guard::Sticky);
+        let is_guarded = found.is_dir() && mode & STICKY != 0 && (step > 0 || guard == FolderGuard::Sticky);
         if user != 0 && user != own {
             return Ok(Some((place.to_owned(), "belongs to another user")));
         }

@@ -44,7 +44,7 @@ pub struct KeyProgram<'a> {
 }
 
 /// A program that has ended in time.
-pub struct Ended {
+pub struct EndedProgram {
     /// Its status.
     pub status: ExitStatus,
     /// Everything that it has printed.
@@ -105,11 +105,11 @@ impl<'a> KeyProgram<'a> {
     ///
     /// # Errors
     /// Nothing of it runs on then, but for processes that have left its group.
-    pub fn run(mut self) -> Result<Ended, Unusable> {
+    pub fn run(mut self) -> Result<EndedProgram, Unusable> {
         let input = if self.input.is_empty() { Stdio::null() } else { Stdio::piped() };
         isolate(self.command.stdin(input).stdout(Stdio::piped()), self.has_terminal);
         let mut child = self.command.spawn().map_err(Unusable::NotRun)?;
-        let mut running = match Running::new(&mut child, self.input, self.limit) {
+        let mut running = match RunningProgram::new(&mut child, self.input, self.limit) {
             Ok(running) => running,
             Err(error) => {
                 let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
@@ -123,12 +123,12 @@ impl<'a> KeyProgram<'a> {
             return Err(why);
         }
         let output = SecretBuf::copy_of(&running.output[..running.len]).map_err(Unusable::Memory)?;
-        Ok(Ended { status: child.wait().map_err(Unusable::NotRun)?, output })
+        Ok(EndedProgram { status: child.wait().map_err(Unusable::NotRun)?, output })
     }
 }
 
 /// A program that has been started.
-struct Running<'a> {
+struct RunningProgram<'a> {
     /// Readable once it has ended.
     process: OwnedFd,
     has_ended: bool,
@@ -143,7 +143,7 @@ struct Running<'a> {
     limit: usize,
 }
 
-impl<'a> Running<'a> {
+impl<'a> RunningProgram<'a> {
     fn new(child: &mut Child, input: &'a [u8], limit: usize) -> Result<Self, Unusable> {
         let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty());
         let process = process.map_err(|error| Unusable::NotRun(error.into()))?;
@@ -270,7 +270,7 @@ mod tests {
     /// Time that nobody needs.
     const LONG: Duration = Duration::from_secs(100);
 
-    fn run(line: &str, limit: usize, time: Duration) -> Result<Ended, Unusable> {
+    fn run(line: &str, limit: usize, time: Duration) -> Result<EndedProgram, Unusable> {
         let mut shell = Command::new("sh");
         shell.args(["-c", line]);
         KeyProgram::new(shell, &[], limit, time).run()

@@ -19,13 +19,13 @@ const WIDTH_MIN: usize = 8;
 const COLUMNS: usize = 80;
 
 /// The line of a terminal that is drawn again and again, and cleared when it is dropped.
-struct Line {
+struct ProgressLine {
     is_terminal: bool,
     drawn: Option<Instant>,
     turn: usize,
 }
 
-impl Line {
+impl ProgressLine {
     fn new() -> Self {
         Self { is_terminal: io::stderr().is_terminal() && !is_quiet(), drawn: None, turn: 0 }
     }
@@ -49,7 +49,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if self.drawn.is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");
@@ -68,7 +68,7 @@ impl Spinner {
     pub fn new(message: &'static str) -> Self {
         let (end, ended) = mpsc::channel();
         let turn = move || {
-            let mut line = Line::new();
+            let mut line = ProgressLine::new();
             loop {
                 line.draw(|turn, _| format!("{turn} {message}"));
                 if ended.recv_timeout(PAUSE) != Err(RecvTimeoutError::Timeout) {
@@ -92,17 +92,17 @@ impl Drop for Spinner {
 }
 
 /// How much of something is done, how fast that is, and how long the rest takes.
-pub struct Meter {
+pub struct ProgressMeter {
     title: &'static str,
     unit: fn(u64) -> String,
     rate: Rate,
-    line: Line,
+    line: ProgressLine,
 }
 
-impl Meter {
+impl ProgressMeter {
     /// `title` says what is done with amounts that `unit` writes.
     pub fn new(title: &'static str, unit: fn(u64) -> String) -> Self {
-        Self { title, unit, rate: Rate::default(), line: Line::new() }
+        Self { title, unit, rate: Rate::default(), line: ProgressLine::new() }
     }
 
     /// The title that it was made with.

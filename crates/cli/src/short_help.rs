@@ -96,17 +96,17 @@ fn page(command: Command, path: &str) -> Command {
     options.sort_by_key(|id| essential.iter().position(|it| id == *it).unwrap_or(essential.len()));
     let verbs = page.get_subcommands().map(|verb| verb.get_name().to_owned());
     let verbs: Vec<_> = verbs.filter(|name| !row(name).is_some_and(|row| row.is_main)).collect();
-    let without = options.into_iter().rev().map(Part::Option).chain(verbs.into_iter().rev().map(Part::Verb));
+    let without = options.into_iter().rev().map(Omission::Option).chain(verbs.into_iter().rev().map(Omission::Verb));
     without.fold(page, |page, part| if fits(&page) { page } else { part.hidden(page) })
 }
 
 /// Something that can be left out of a page.
-enum Part {
+enum Omission {
     Option(clap::Id),
     Verb(String),
 }
 
-impl Part {
+impl Omission {
     fn hidden(self, page: Command) -> Command {
         match self {
             Self::Option(id) => page.mut_arg(id, |arg| arg.hide(true)),

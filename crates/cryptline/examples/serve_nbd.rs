@@ -8,7 +8,7 @@ use cryptline::Open;
 use cryptline::engine::BackendChoice;
 use cryptline_nbd::TlsMode;
 use cryptline_serve::lane::Poll;
-use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
+use cryptline_serve::nbd::{Export, Exports, Listener, NbdServer, NbdServerOptions, StopHandle};
 use cryptline_serve::stats::ExportStats;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         stats: ExportStats::new(false),
     };
     let exports = Exports::new(vec![export], TlsMode::Off)?;
-    let options = ServerOptions {
+    let options = NbdServerOptions {
         backend: BackendChoice::Auto,
         poll: Poll::default(),
         tls: None,
@@ -38,6 +38,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let listeners = [Listener::Unix(UnixListener::bind(&socket)?)];
     // Another thread that pulls the handle ends the server, and the last flush tells whether all is safe.
     let stop = StopHandle::new()?;
-    let served = Server::new(exports, options).run(&listeners, &stop)?;
+    let served = NbdServer::new(exports, options).run(&listeners, &stop)?;
     served.map_err(|(_, fault)| fault.into())
 }

@@ -13,7 +13,7 @@ use cryptline_engine::base::{
     Blank, BlankDevice, DirectMode, Image, NbdDevice, PersistentMemory, PmemDevice, RamDevice, RbdDevice, ZonedDevice,
     ZonedFile,
 };
-use cryptline_engine::btt::{Btt, BttDevice, Medium as _, locate};
+use cryptline_engine::btt::{Btt, BttDevice, BttMedium as _, locate};
 use cryptline_engine::layer::linear::{Segment, joined};
 use cryptline_engine::{Gate, OpenError};
 use cryptline_sys::lock;
@@ -23,7 +23,7 @@ use crate::bytes::{GateBytes, ReadSeek, WindowBytes};
 use crate::error::Problem;
 use crate::info::BaseInfo;
 use crate::medium::{Medium, MediumDevice};
-use crate::target::{Place, Target, Zoned};
+use crate::target::{Target, ZoneBacking, Zoned};
 use crate::volume::LEAST_BLOCK;
 use crate::window::{Slice, Window};
 use crate::{Result, Warning};
@@ -35,18 +35,18 @@ pub(crate) enum Base {
     /// Everything else.
     Device(BaseDevice),
     /// A part of another one. No device lies between: whatever is laid over it begins further on.
-    Slice(Box<Part>),
+    Slice(Box<BasePart>),
 }
 
 /// A part of a base.
-pub(crate) struct Part {
+pub(crate) struct BasePart {
     of: Base,
     range: Range<u64>,
     /// Of the table that told where it is.
     warning: Option<Warning>,
 }
 
-impl Part {
+impl BasePart {
     pub fn of(&self) -> &Base {
         &self.of
     }
@@ -70,7 +70,7 @@ pub(crate) struct BaseDevice {
 }
 
 /// Where a volume lies, or will.
-pub(crate) enum Source {
+pub(crate) enum BaseSource {
     Target(Target),
     Medium(Arc<dyn Medium>),
     Device(Gate),
@@ -78,7 +78,7 @@ pub(crate) enum Source {
     Image(Mutex<Option<Image>>),
 }
 
-impl Source {
+impl BaseSource {
     /// Opened and locked.
     pub fn open(&self, access: Access) -> Result<Base> {
         match self {
@@ -116,7 +116,7 @@ impl Source {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for BaseSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Target(target) => target.fmt(f),
@@ -140,7 +140,7 @@ fn sector_of(image: &Image) -> Option<u32> {
     image.is_block_device().then(|| image.block())
 }
 
-/// Name in messages of a [`Medium`], and of a device that the caller has.
+/// Name in messages of a [`BttMedium`], and of a device that the caller has.
 const MEDIUM: &str = "the volume";
 
 /// How to open a target.
@@ -203,7 +203,7 @@ impl Base {
         };
         let name = slice.of.to_string();
         let (range, warning) = slice.window.find(of.reader()?, of.size(), sector, &name)?;
-        Ok(Self::Slice(Box::new(Part { of, range, warning })))
+        Ok(Self::Slice(Box::new(BasePart { of, range, warning })))
     }
 
     /// Itself, or what it is a part of, and which part.
@@ -211,7 +211,7 @@ impl Base {
         let Self::Slice(part) = self else {
             return (self, None);
         };
-        let Part { of, range, warning } = *part;
+        let BasePart { of, range, warning } = *part;
         warnings.extend(warning);
         let (whole, outer) = of.into_whole(warnings);
         let start = outer.map_or(0, |outer| outer.start);
@@ -293,8 +293,8 @@ impl BaseDevice {
             }
             Target::Btt(path) => Self::btt(path, read_only),
             Target::Zoned(zoned) => match &zoned.place {
-                Place::Ram(size) => Self::zones_in_memory(zoned, *size),
-                Place::File(path) => {
+                ZoneBacking::Ram(size) => Self::zones_in_memory(zoned, *size),
+                ZoneBacking::File(path) => {
                     let opened = ZonedFile::open(path, &zoned.options, read_only, direct)?;
                     let warnings = opened.warnings.into_iter().map(Warning::Zones);
                     Ok(Self {
@@ -417,7 +417,7 @@ impl BaseDevice {
 /// A target opened to be looked at. A file is not locked: looking at a header is allowed while the volume is in
 /// use. Everything else is: a table cannot be looked through while somebody changes it.
 pub(crate) struct Look {
-    bytes: Bytes,
+    bytes: BaseBytes,
     /// Bytes on it.
     pub size: u64,
     /// `MAJOR:MINOR` of a block device.
@@ -434,20 +434,20 @@ pub(crate) struct Look {
     is_whole: bool,
 }
 
-enum Bytes {
+enum BaseBytes {
     File(File),
     Device(BaseDevice),
 }
 
 impl Look {
-    fn device(source: &Source) -> Result<Self> {
+    fn device(source: &BaseSource) -> Result<Self> {
         let access = Access { read_only: true, ..Access::default() };
         let device = source.open_device(access)?;
         let geometry = *device.gate.geometry();
         Ok(Self {
             size: geometry.size,
             sector: device.table_sector,
-            bytes: Bytes::Device(device),
+            bytes: BaseBytes::Device(device),
             device_number: None,
             name: source.to_string(),
             place: source.to_string(),
@@ -457,7 +457,7 @@ impl Look {
     }
 
     fn slice(slice: &Slice) -> Result<Self> {
-        let of = Source::Target(slice.of.clone()).look()?;
+        let of = BaseSource::Target(slice.of.clone()).look()?;
         let found = slice.window.find(of.reader()?, of.size, of.sector, &of.name);
         let (range, _) = found?;
         Ok(Self {
@@ -495,7 +495,7 @@ impl Look {
             return Err(wrong("neither a regular file nor a block device").into());
         };
         Ok(Self {
-            bytes: Bytes::File(file),
+            bytes: BaseBytes::File(file),
             size,
             device_number,
             name: path.display().to_string(),
@@ -509,8 +509,8 @@ impl Look {
     /// The bytes.
     pub fn reader(&self) -> Result<Box<dyn ReadSeek + '_>> {
         let all: Box<dyn ReadSeek + '_> = match &self.bytes {
-            Bytes::File(file) => Box::new(file),
-            Bytes::Device(device) => Box::new(GateBytes::new(&device.gate)?),
+            BaseBytes::File(file) => Box::new(file),
+            BaseBytes::Device(device) => Box::new(GateBytes::new(&device.gate)?),
         };
         if self.is_whole {
             return Ok(all);

@@ -58,10 +58,10 @@ pub enum Contents {
 }
 
 /// A format by its name, what programs call it, and where it has which bytes.
-type Known = (&'static str, &'static str, &'static [(u64, &'static [u8])]);
+type KnownFormat = (&'static str, &'static str, &'static [(u64, &'static [u8])]);
 
 /// Formats of evidence. An AFF4 container is a ZIP file, whose first member names the container.
-const EVIDENCE: &[Known] = &[
+const EVIDENCE: &[KnownFormat] = &[
     ("an E01 image (EnCase)", "ewfmount", &[(0, b"EVF\x09\r\n\xff\0")]),
     ("an Ex01 image (EnCase 7)", "ewfmount", &[(0, b"EVF2\r\n\x81\0")]),
     ("an AFF image", "affuse", &[(0, b"AFF10\r\n\0")]),
@@ -69,12 +69,12 @@ const EVIDENCE: &[Known] = &[
 ];
 
 /// The method of encryption in the header of a qcow2 image from version 2 on: AES, LUKS.
-const ENCRYPTED: &[Known] = &[
+const ENCRYPTED: &[KnownFormat] = &[
     ("AES", "aes", &[(0, b"QFI\xfb"), (32, b"\0\0\0\x01")]),
     ("LUKS", "luks", &[(0, b"QFI\xfb"), (32, b"\0\0\0\x02")]),
 ];
 
-const IMAGES: &[Known] = &[
+const IMAGES: &[KnownFormat] = &[
     ("a qcow2 image", "qcow2", &[(0, b"QFI\xfb")]),
     ("a VMDK image", "vmdk", &[(0, b"KDMV")]),
     ("a VMDK image", "vmdk", &[(0, b"COWD")]),
@@ -89,7 +89,7 @@ const IMAGES: &[Known] = &[
 /// Where a VHD image of fixed size has its only mark, from the end.
 const FOOTER: u64 = 512;
 
-const COMPRESSED: &[Known] = &[
+const COMPRESSED: &[KnownFormat] = &[
     ("a gzip file", "gzip -d", &[(0, b"\x1f\x8b\x08")]),
     ("a zstd file", "zstd -d", &[(0, b"\x28\xb5\x2f\xfd")]),
     ("an xz file", "xz -d", &[(0, b"\xfd7zXZ\0")]),
@@ -160,7 +160,7 @@ fn named(device: &mut (impl Read + Seek)) -> io::Result<Option<Contents>> {
 }
 
 fn first_of(
-    known: &[Known],
+    known: &[KnownFormat],
     device: &mut (impl Read + Seek),
     size: u64,
 ) -> io::Result<Option<(&'static str, &'static str)>> {

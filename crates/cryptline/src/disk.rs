@@ -17,7 +17,7 @@ use crate::{Result, Volume};
 const PLACES: usize = 16;
 
 /// Where one thread at a time does its work; empty until then.
-type Place = Mutex<Option<Blocking<RoamingRing>>>;
+type Workplace = Mutex<Option<Blocking<RoamingRing>>>;
 type PlaceGuard<'a> = MutexGuard<'a, Option<Blocking<RoamingRing>>>;
 
 /// An open volume as bytes: any offset, any length, any thread.
@@ -34,7 +34,7 @@ type PlaceGuard<'a> = MutexGuard<'a, Option<Blocking<RoamingRing>>>;
 /// volume is closed when this is dropped.
 pub struct Disk {
     // Before the volume, which they lead into.
-    places: Vec<Place>,
+    places: Vec<Workplace>,
     gate: Gate,
     volume: Volume,
 }
@@ -153,13 +153,13 @@ impl Disk {
     }
 }
 
-fn wait_for(place: &Place) -> PlaceGuard<'_> {
+fn wait_for(place: &Workplace) -> PlaceGuard<'_> {
     let locked = place.lock();
     locked.unwrap_or_else(|poisoned| afresh(place, poisoned))
 }
 
 /// A place empty and sound again: whoever panicked there may have left it halfway through a request.
-fn afresh<'a>(place: &'a Place, poisoned: PoisonError<PlaceGuard<'a>>) -> PlaceGuard<'a> {
+fn afresh<'a>(place: &'a Workplace, poisoned: PoisonError<PlaceGuard<'a>>) -> PlaceGuard<'a> {
     let mut guard = poisoned.into_inner();
     place.clear_poison();
     *guard = None;

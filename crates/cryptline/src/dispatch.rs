@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
-use cryptline_engine::dispatch::{Dispatch, Helpers, Mode, PerfFlags};
+use cryptline_engine::dispatch::{Dispatch, DispatchMode, HelperThreads, PerfFlags};
 
 use crate::Warning;
 use crate::direction::Direction;
@@ -26,20 +26,20 @@ use crate::error::{Error, Problem};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DispatchOptions {
     /// For both directions.
-    pub both: Option<Mode>,
+    pub both: Option<DispatchMode>,
     /// For reads; stronger than `both`.
-    pub read: Option<Mode>,
+    pub read: Option<DispatchMode>,
     /// For writes; stronger than `both`.
-    pub write: Option<Mode>,
+    pub write: Option<DispatchMode>,
     /// dm-crypt's flags.
     pub perf: PerfFlags,
 }
 
-/// The helper threads of [`Mode::Auto`], started when a volume first needs them. Clones share them.
+/// The helper threads of [`DispatchMode::Auto`], started when a volume first needs them. Clones share them.
 #[derive(Clone, Default)]
 pub struct HelperPool {
     wanted: Option<usize>,
-    started: Arc<OnceLock<Helpers>>,
+    started: Arc<OnceLock<HelperThreads>>,
 }
 
 impl HelperPool {
@@ -50,15 +50,15 @@ impl HelperPool {
     }
 
     /// The helpers that `dispatch` needs, if any. A warning only where they are started now.
-    pub(crate) fn helpers(&self, dispatch: &Dispatch) -> Result<(Option<Helpers>, Option<Warning>), Error> {
+    pub(crate) fn helpers(&self, dispatch: &Dispatch) -> Result<(Option<HelperThreads>, Option<Warning>), Error> {
         let (count, warning) = self.count();
-        if count == 0 || ![dispatch.read, dispatch.write].contains(&Mode::Auto) {
+        if count == 0 || ![dispatch.read, dispatch.write].contains(&DispatchMode::Auto) {
             return Ok((None, None));
         }
         if let Some(helpers) = self.started.get() {
             return Ok((Some(helpers.clone()), None));
         }
-        let started = Helpers::start(count)?;
+        let started = HelperThreads::start(count)?;
         let helpers = self.started.get_or_init(|| started);
         Ok((Some(helpers.clone()), warning))
     }
@@ -77,7 +77,7 @@ impl HelperPool {
 
 impl fmt::Debug for HelperPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let started = self.started.get().map(Helpers::count);
+        let started = self.started.get().map(HelperThreads::count);
         f.debug_struct("HelperPool").field("wanted", &self.wanted).field("started", &started).finish()
     }
 }
@@ -102,7 +102,7 @@ pub(crate) struct Decision {
 
 /// The mode asked for in each direction, if any.
 #[derive(Clone, Copy)]
-struct Asked {
+struct AskedModes {
     read: Option<Demand>,
     write: Option<Demand>,
 }
@@ -110,7 +110,7 @@ struct Asked {
 /// A mode, and where it was asked for.
 #[derive(Clone, Copy)]
 struct Demand {
-    mode: Mode,
+    mode: DispatchMode,
     by: Direction,
 }
 
@@ -129,10 +129,10 @@ impl DispatchOptions {
         };
         let mut flags = stored.or(self.perf);
         if let Some(read) = asked.read {
-            flags.no_read_workqueue = read.mode == Mode::Inline;
+            flags.no_read_workqueue = read.mode == DispatchMode::Inline;
         }
         if let Some(write) = asked.write {
-            flags.no_write_workqueue = write.mode == Mode::Inline;
+            flags.no_write_workqueue = write.mode == DispatchMode::Inline;
         }
         if asked.rules_out_the_queue() {
             flags = PerfFlags {
@@ -145,23 +145,23 @@ impl DispatchOptions {
         Ok(Decision { dispatch, flags })
     }
 
-    fn asked(&self) -> Asked {
-        let demand = |mode: Option<Mode>, by| mode.map(|mode| Demand { mode, by });
+    fn asked(&self) -> AskedModes {
+        let demand = |mode: Option<DispatchMode>, by| mode.map(|mode| Demand { mode, by });
         let both = demand(self.both, Direction::Both);
-        Asked {
+        AskedModes {
             read: demand(self.read, Direction::Read).or(both),
             write: demand(self.write, Direction::Write).or(both),
         }
     }
 
     /// Modes against flags, both of the caller.
-    fn refuse_contradictions(&self, asked: Asked) -> Result<(), Error> {
+    fn refuse_contradictions(&self, asked: AskedModes) -> Result<(), Error> {
         let PerfFlags { no_read_workqueue, no_write_workqueue, .. } = self.perf;
         for (flag, is_set, demand) in [
             ("no_read_workqueue", no_read_workqueue, asked.read),
             ("no_write_workqueue", no_write_workqueue, asked.write),
         ] {
-            if let Some(demand) = demand.filter(|demand| is_set && demand.mode != Mode::Inline) {
+            if let Some(demand) = demand.filter(|demand| is_set && demand.mode != DispatchMode::Inline) {
                 return Err(contradiction(flag, false, demand));
             }
         }
@@ -174,9 +174,9 @@ impl DispatchOptions {
 
 /// Inline against words of a table that are about the queue. Its other words only choose a mode, and a
 /// mode that was asked for is stronger.
-fn refuse_table_words(asked: Asked, flags: PerfFlags) -> Result<(), Error> {
+fn refuse_table_words(asked: AskedModes, flags: PerfFlags) -> Result<(), Error> {
     match asked.useless(flags) {
-        Some((flag, demand)) if demand.mode == Mode::Inline => Err(contradiction(flag, true, demand)),
+        Some((flag, demand)) if demand.mode == DispatchMode::Inline => Err(contradiction(flag, true, demand)),
         _ => Ok(()),
     }
 }
@@ -185,23 +185,23 @@ fn contradiction(flag: &'static str, stored: bool, Demand { mode, by }: Demand) 
     Problem::Dispatch { flag, stored, asked: by, mode }.into()
 }
 
-impl Asked {
+impl AskedModes {
     /// The modes, with what was not asked for taken from the flags.
     fn dispatch(self, flags: PerfFlags) -> Dispatch {
         let mode = |demand: Option<Demand>, is_inline: bool| match demand {
             Some(demand) => demand.mode,
-            None if is_inline => Mode::Inline,
-            None if flags.wants_queue() => Mode::Queue,
-            None => Mode::Auto,
+            None if is_inline => DispatchMode::Inline,
+            None if flags.wants_queue() => DispatchMode::Queue,
+            None => DispatchMode::Auto,
         };
         let read = mode(self.read, flags.no_read_workqueue);
         let write = mode(self.write, flags.no_write_workqueue);
-        let queues = [read, write].contains(&Mode::Queue);
+        let queues = [read, write].contains(&DispatchMode::Queue);
         Dispatch {
             read,
             write,
             same_cpu_crypt: flags.same_cpu_crypt && queues,
-            submit_from_crypt_cpus: flags.submit_from_crypt_cpus && write == Mode::Queue,
+            submit_from_crypt_cpus: flags.submit_from_crypt_cpus && write == DispatchMode::Queue,
             high_priority: flags.high_priority && queues,
         }
     }
@@ -226,7 +226,7 @@ impl Asked {
 
 /// A demand for anything but the queue.
 fn other(demand: Option<Demand>) -> Option<Demand> {
-    demand.filter(|demand| demand.mode != Mode::Queue)
+    demand.filter(|demand| demand.mode != DispatchMode::Queue)
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use super::*;
 
-const MODES: [Option<Mode>; 4] = [None, Some(Mode::Inline), Some(Mode::Queue), Some(Mode::Auto)];
+const MODES: [Option<DispatchMode>; 4] =
+    [None, Some(DispatchMode::Inline), Some(DispatchMode::Queue), Some(DispatchMode::Auto)];
 
 fn all_flags() -> impl Iterator<Item = PerfFlags> {
     (0..32u8).map(|bits| PerfFlags {
@@ -14,12 +15,12 @@ fn all_flags() -> impl Iterator<Item = PerfFlags> {
     })
 }
 
-fn all_modes() -> impl Iterator<Item = (Option<Mode>, Option<Mode>)> {
+fn all_modes() -> impl Iterator<Item = (Option<DispatchMode>, Option<DispatchMode>)> {
     let writes = |read| MODES.into_iter().map(move |write| (read, write));
     MODES.into_iter().flat_map(writes)
 }
 
-fn with_modes((read, write): (Option<Mode>, Option<Mode>)) -> DispatchOptions {
+fn with_modes((read, write): (Option<DispatchMode>, Option<DispatchMode>)) -> DispatchOptions {
     DispatchOptions { read, write, ..DispatchOptions::default() }
 }
 
@@ -28,13 +29,13 @@ fn with_flags(options: DispatchOptions, perf: PerfFlags) -> DispatchOptions {
 }
 
 /// Returns what one direction must be.
-fn expected(given: Option<Mode>, no_workqueue: bool, flags: PerfFlags) -> Mode {
+fn expected(given: Option<DispatchMode>, no_workqueue: bool, flags: PerfFlags) -> DispatchMode {
     match (given, no_workqueue) {
         (Some(mode), _) => mode,
-        (None, true) => Mode::Inline,
+        (None, true) => DispatchMode::Inline,
         (None, false) => {
             let queue = flags.same_cpu_crypt | flags.high_priority | flags.submit_from_crypt_cpus;
-            if queue { Mode::Queue } else { Mode::Auto }
+            if queue { DispatchMode::Queue } else { DispatchMode::Auto }
         }
     }
 }
@@ -71,11 +72,11 @@ fn decision_is_consistent_in_itself() {
         for stored in [Stored::Header(flags), Stored::Table(flags)] {
             let Ok(Decision { dispatch, flags }) = with_modes(modes).decide(stored) else { continue };
             // The words of a table say inline exactly where it is inline.
-            assert_eq!(flags.no_read_workqueue, dispatch.read == Mode::Inline);
-            assert_eq!(flags.no_write_workqueue, dispatch.write == Mode::Inline);
+            assert_eq!(flags.no_read_workqueue, dispatch.read == DispatchMode::Inline);
+            assert_eq!(flags.no_write_workqueue, dispatch.write == DispatchMode::Inline);
             let queues = dispatch.uses_workers();
             assert!(queues || !(dispatch.same_cpu_crypt || dispatch.high_priority));
-            assert!(dispatch.write == Mode::Queue || !dispatch.submit_from_crypt_cpus);
+            assert!(dispatch.write == DispatchMode::Queue || !dispatch.submit_from_crypt_cpus);
         }
     }
 }
@@ -84,8 +85,8 @@ fn decision_is_consistent_in_itself() {
 fn perf_options_that_a_mode_denies_are_refused_and_no_others() {
     for (modes, flags) in all_modes().flat_map(|modes| all_flags().map(move |it| (modes, it))) {
         let (read, write) = modes;
-        let not_inline = |mode| matches!(mode, Some(Mode::Queue | Mode::Auto));
-        let not_queue = |mode| matches!(mode, Some(Mode::Inline | Mode::Auto));
+        let not_inline = |mode| matches!(mode, Some(DispatchMode::Queue | DispatchMode::Auto));
+        let not_queue = |mode| matches!(mode, Some(DispatchMode::Inline | DispatchMode::Auto));
         let both_ways = flags.same_cpu_crypt || flags.high_priority;
         let refused = (flags.no_read_workqueue && not_inline(read))
             || (flags.no_write_workqueue && not_inline(write))
@@ -100,9 +101,9 @@ fn perf_options_that_a_mode_denies_are_refused_and_no_others() {
 fn inline_is_refused_over_a_table_whose_words_are_about_the_queue_and_nothing_else_is() {
     for (modes, flags) in all_modes().flat_map(|modes| all_flags().map(move |it| (modes, it))) {
         let (read, write) = modes;
-        let not_queue = |mode| matches!(mode, Some(Mode::Inline | Mode::Auto));
+        let not_queue = |mode| matches!(mode, Some(DispatchMode::Inline | DispatchMode::Auto));
         let both_ways = flags.same_cpu_crypt || flags.high_priority;
-        let inline = Some(Mode::Inline);
+        let inline = Some(DispatchMode::Inline);
         let refused =
             (flags.submit_from_crypt_cpus && write == inline) || (both_ways && not_queue(read) && write == inline);
         assert_eq!(with_modes(modes).decide(Stored::Table(flags)).is_err(), refused, "{modes:?} {flags:?}");
@@ -124,28 +125,32 @@ fn refusals_name_the_flag_and_what_it_contradicts() {
         },
     };
     for (both, write, name, asked) in [
-        (Some(Mode::Inline), None, "submit_from_crypt_cpus", Direction::Both),
-        (Some(Mode::Inline), None, "same_cpu_crypt", Direction::Both),
-        (Some(Mode::Auto), None, "high_priority", Direction::Both),
-        (Some(Mode::Queue), None, "no_read_workqueue", Direction::Both),
-        (None, Some(Mode::Auto), "no_write_workqueue", Direction::Write),
+        (Some(DispatchMode::Inline), None, "submit_from_crypt_cpus", Direction::Both),
+        (Some(DispatchMode::Inline), None, "same_cpu_crypt", Direction::Both),
+        (Some(DispatchMode::Auto), None, "high_priority", Direction::Both),
+        (Some(DispatchMode::Queue), None, "no_read_workqueue", Direction::Both),
+        (None, Some(DispatchMode::Auto), "no_write_workqueue", Direction::Write),
     ] {
         let options = DispatchOptions { both, write, perf: flag(name), ..DispatchOptions::default() };
         let mode = write.or(both).unwrap();
         assert_eq!(refusal(options, Stored::Nothing), (name, false, asked, mode));
     }
-    let inline = DispatchOptions { both: Some(Mode::Inline), ..DispatchOptions::default() };
+    let inline = DispatchOptions { both: Some(DispatchMode::Inline), ..DispatchOptions::default() };
     assert_eq!(
         refusal(inline, Stored::Table(flag("same_cpu_crypt"))),
-        ("same_cpu_crypt", true, Direction::Both, Mode::Inline)
+        ("same_cpu_crypt", true, Direction::Both, DispatchMode::Inline)
     );
 }
 
 #[test]
 fn a_direction_of_its_own_is_stronger_than_both() {
-    let options = DispatchOptions { both: Some(Mode::Queue), read: Some(Mode::Inline), ..DispatchOptions::default() };
+    let options = DispatchOptions {
+        both: Some(DispatchMode::Queue),
+        read: Some(DispatchMode::Inline),
+        ..DispatchOptions::default()
+    };
     let Dispatch { read, write, .. } = options.decide(Stored::Nothing).unwrap().dispatch;
-    assert_eq!((read, write), (Mode::Inline, Mode::Queue));
+    assert_eq!((read, write), (DispatchMode::Inline, DispatchMode::Queue));
 }
 
 #[test]
@@ -154,15 +159,15 @@ fn flags_of_the_caller_add_to_those_of_the_header() {
     let perf = PerfFlags { submit_from_crypt_cpus: true, ..PerfFlags::default() };
     let options = with_flags(DispatchOptions::default(), perf);
     let Decision { dispatch, flags } = options.decide(Stored::Header(header)).unwrap();
-    assert_eq!((dispatch.read, dispatch.write), (Mode::Inline, Mode::Queue));
+    assert_eq!((dispatch.read, dispatch.write), (DispatchMode::Inline, DispatchMode::Queue));
     assert!(dispatch.submit_from_crypt_cpus && flags.no_read_workqueue);
 }
 
 #[test]
 fn helpers_are_one_pool_for_all_volumes_and_start_only_where_auto_needs_them() {
     let pool = HelperPool::new(1);
-    let auto = Dispatch::both(Mode::Auto);
-    for other in [Mode::Inline, Mode::Queue] {
+    let auto = Dispatch::both(DispatchMode::Auto);
+    for other in [DispatchMode::Inline, DispatchMode::Queue] {
         let (helpers, warning) = pool.helpers(&Dispatch::both(other)).unwrap();
         assert!(helpers.is_none() && warning.is_none());
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use cryptline_cipher::{CipherError, SpecError};
 use cryptline_engine::btt::BttError;
-use cryptline_engine::dispatch::Mode;
+use cryptline_engine::dispatch::DispatchMode;
 use cryptline_engine::table::TableError;
 use cryptline_engine::zone::LayoutError;
 use cryptline_engine::{Fault, OpenError};
@@ -16,7 +16,7 @@ pub use cryptline_luks::ErrorKind;
 
 use crate::VolumeKind;
 use crate::contents::Contents;
-use crate::copy::{CopyError, Left, ResumeError};
+use crate::copy::{CopyError, CopyRemains, ResumeError};
 use crate::direction::Direction;
 use crate::header::ResizeError;
 use crate::partition::PartitionError;
@@ -174,7 +174,7 @@ pub enum Problem {
         /// Requests that the mode was asked for.
         asked: Direction,
         /// The mode.
-        mode: Mode,
+        mode: DispatchMode,
     },
     /// Too little is left for a plain volume.
     #[error("{0} bytes are left behind the start of the data, too few for the volume; is the file cut short?")]
@@ -365,7 +365,7 @@ pub enum Problem {
         /// The bytes there are.
         room: u64,
         /// Remains of the copy.
-        left: Left,
+        left: CopyRemains,
     },
     /// Something could not be read, written or made durable.
     #[error("cannot {action}{}: {fault}; {left}", offset.map_or_else(|| " it".to_owned(), |at| format!(" at byte {at}")))]
@@ -377,14 +377,14 @@ pub enum Problem {
         /// Why not.
         fault: Fault,
         /// Remains of the copy.
-        left: Left,
+        left: CopyRemains,
     },
     /// The caller wanted no more.
     #[error("stopped; {0}")]
-    CopyStopped(Left),
+    CopyStopped(CopyRemains),
     /// A source that has one part from before and another from after.
     #[error("the source has changed while it was copied; {0}, copy it when nobody changes it")]
-    CopyChanged(Left),
+    CopyChanged(CopyRemains),
     /// A copy does not go on.
     #[error(transparent)]
     Resume(#[from] ResumeError),
@@ -394,7 +394,7 @@ pub enum Problem {
         /// The first byte of the chunk.
         offset: u64,
         /// Remains of the copy.
-        left: Left,
+        left: CopyRemains,
     },
     /// The new file has its name, but the folder could not be made durable.
     #[error("it was made and is whole, but a crash of the machine may still undo its name ({0}); sync its folder")]

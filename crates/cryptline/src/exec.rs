@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, ErrorKind, Problem};
 use crate::keys::is_uuid;
-use crate::refusal::Refusal;
+use crate::refusal::TokenRefusal;
 use crate::tokens::in_base64;
 
 /// Longest request and answer, in bytes.
@@ -102,7 +102,7 @@ impl HelperFailure {
     }
 }
 
-impl From<HelperFailure> for Refusal {
+impl From<HelperFailure> for TokenRefusal {
     fn from(failure: HelperFailure) -> Self {
         Self::Failed(failure.to_string())
     }
@@ -130,7 +130,7 @@ struct Success<'a> {
 
 /// An answer of one that has failed; what else is in it is passed over unread.
 #[derive(Deserialize)]
-struct Failure {
+struct HelperRefusal {
     error: FailureText,
 }
 
@@ -189,9 +189,9 @@ impl<'a> Exec<'a> {
         config: Value,
         uuid: &'a str,
         time: Duration,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, TokenRefusal> {
         if helpers.operator(helper).is_none() {
-            return Err(Refusal::NotUsed(format!("its helper '{helper}' runs only where that is asked for")));
+            return Err(TokenRefusal::NotUsed(format!("its helper '{helper}' runs only where that is asked for")));
         }
         if !is_uuid(uuid) {
             return Err("the UUID of the header is malformed, so nothing can be bound to it".into());
@@ -307,7 +307,7 @@ impl<'a> Exec<'a> {
     }
 
     fn failed(&self, status: i32, output: &[u8]) -> HelperFailure {
-        let told = serde_json::from_slice::<Failure>(output).ok().map(|failure| failure.error);
+        let told = serde_json::from_slice::<HelperRefusal>(output).ok().map(|failure| failure.error);
         let message = told.as_ref().map(|told| told.message.chars().take(SHOWN_MAX).collect::<String>());
         let said =
             message.map_or_else(|| format!("has failed with exit status {status}"), |said| format!("says: {said}"));
@@ -341,7 +341,12 @@ impl<'a> Exec<'a> {
 }
 
 /// The passphrase that a token of this JSON yields.
-pub(crate) fn passphrase(token: &str, helpers: &dyn Helpers, uuid: &str, time: Duration) -> Result<SecretBuf, Refusal> {
+pub(crate) fn passphrase(
+    token: &str,
+    helpers: &dyn Helpers,
+    uuid: &str,
+    time: Duration,
+) -> Result<SecretBuf, TokenRefusal> {
     let token = ExecToken::parse(token)?;
     let exec = Exec::new(helpers, &token.helper, token.config, uuid, time)?;
     Ok(exec.unwrap(token.wrapped.as_deref())?)

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::Result;
 use crate::error::{Error, Problem};
-use crate::refusal::Refusal;
+use crate::refusal::TokenRefusal;
 use crate::tokens::in_base64;
 
 /// Bytes of a salt, and of what comes of it.
@@ -118,7 +118,7 @@ pub(crate) fn passphrase(
     id: u32,
     name: &str,
     authenticator: &dyn Authenticator,
-) -> Result<std::result::Result<SecretBuf, Refusal>> {
+) -> Result<std::result::Result<SecretBuf, TokenRefusal>> {
     let token: Value = serde_json::from_str(token).unwrap_or_default();
     let bytes = |member: &str| Base64::decode_vec(token[member].as_str()?).ok();
     let credential = bytes("fido2-credential").unwrap_or_default();
@@ -137,12 +137,12 @@ pub(crate) fn passphrase(
         verification: token["fido2-uv-required"].as_bool(),
     })?;
     let Some(made) = made else {
-        return Ok(Err(Refusal::NotUsed("its security key is not there".to_owned())));
+        return Ok(Err(TokenRefusal::NotUsed("its security key is not there".to_owned())));
     };
     if made.len() != LEN {
         return Ok(Err("its security key gives no secret of 32 bytes".into()));
     }
-    Ok(in_base64(&made).map_err(Refusal::from))
+    Ok(in_base64(&made).map_err(TokenRefusal::from))
 }
 
 #[cfg(test)]
@@ -178,7 +178,7 @@ mod tests {
         token[member] = value;
         let yielded = passphrase(&token.to_string(), 3, "disk", &Key).unwrap();
         let text = |bytes: SecretBuf| String::from_utf8(bytes.to_vec()).unwrap();
-        yielded.map(text).map_err(Refusal::why)
+        yielded.map(text).map_err(TokenRefusal::why)
     }
 
     #[test]

@@ -23,19 +23,19 @@ pub fn clevis_token(token: &str, share: &[u8]) {
 /// A token of a TPM that gives these replies; `pin` opens it.
 pub fn tpm_replies(token: &str, pin: Option<&[u8]>, replies: Vec<Vec<u8>>) {
     let pin = pin.map(SecretBuf::copy_of).transpose();
-    let mut line = Script(replies.into());
+    let mut line = ScriptedPeer(replies.into());
     tpm::opened_by(token, &mut line, pin.ok().flatten().as_ref());
 }
 
 /// The replies of a TPM that is to seal something.
 pub fn tpm_seals(replies: Vec<Vec<u8>>) {
-    tpm::sealed_by(&mut Script(replies.into()));
+    tpm::sealed_by(&mut ScriptedPeer(replies.into()));
 }
 
 /// Says what it has to say, and then no more.
-struct Script(VecDeque<Vec<u8>>);
+struct ScriptedPeer(VecDeque<Vec<u8>>);
 
-impl tpm::Line for Script {
+impl tpm::TpmLink for ScriptedPeer {
     fn exchange(&mut self, _: &[u8], _: Instant) -> Result<Vec<u8>, String> {
         self.0.pop_front().ok_or_else(|| "no more".to_owned())
     }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use crate::Result;
-use crate::base::Source;
+use crate::base::BaseSource;
 use crate::error::{Error, Problem};
 use crate::keys::{Key, KeyFile, KeyRequest, Keys};
 use crate::rules::HeaderRules;
@@ -13,23 +13,23 @@ use crate::target::Target;
 /// Input that was given. The first thing that was wrong with it is told when the place is asked for.
 pub(crate) struct Given {
     /// Not there once it was taken.
-    source: Option<Result<Source>>,
+    source: Option<Result<BaseSource>>,
     keys: Option<Arc<dyn Keys>>,
     accepted_ciphers: Vec<String>,
     rules: HeaderRules,
 }
 
-impl From<Source> for Given {
-    fn from(source: Source) -> Self {
+impl From<BaseSource> for Given {
+    fn from(source: BaseSource) -> Self {
         match source {
-            Source::Target(Target::Keyed(keyed)) => {
+            BaseSource::Target(Target::Keyed(keyed)) => {
                 let keys = match (keyed.key_file, keyed.passphrase_command) {
                     (Some(path), _) => Some(Arc::new(KeyFile::new(path)) as Arc<dyn Keys>),
                     // Whoever names a target must not thereby run a program.
                     (None, Some(_)) => Some(Arc::new(refused) as Arc<dyn Keys>),
                     (None, None) => None,
                 };
-                let source = Some(Ok(Source::Target(keyed.of)));
+                let source = Some(Ok(BaseSource::Target(keyed.of)));
                 Self { source, keys, accepted_ciphers: keyed.accepted_ciphers, rules: keyed.rules }
             }
             source => Self::of(Ok(source)),
@@ -46,12 +46,12 @@ impl Given {
     /// Takes what `target` names.
     pub fn target(target: impl AsRef<OsStr>) -> Self {
         match Target::parse(target) {
-            Ok(target) => Source::Target(target).into(),
+            Ok(target) => BaseSource::Target(target).into(),
             Err(error) => Self::of(Err(error)),
         }
     }
 
-    fn of(source: Result<Source>) -> Self {
+    fn of(source: Result<BaseSource>) -> Self {
         Self { source: Some(source), keys: None, accepted_ciphers: Vec::new(), rules: HeaderRules::default() }
     }
 
@@ -94,13 +94,13 @@ impl Given {
     /// The target, where it is one and makes sense.
     pub fn peek(&self) -> Option<&Target> {
         match &self.source {
-            Some(Ok(Source::Target(target))) => Some(target),
+            Some(Ok(BaseSource::Target(target))) => Some(target),
             _ => None,
         }
     }
 
     /// The place; or what has been wrong all along.
-    pub fn take_source(&mut self) -> Result<Source> {
+    pub fn take_source(&mut self) -> Result<BaseSource> {
         let none = || Error::from(Problem::Target("no target is named".to_owned()));
         self.source.take().ok_or_else(none)?
     }

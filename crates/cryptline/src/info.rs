@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cryptline_engine::dispatch::{Dispatch, Mode};
+use cryptline_engine::dispatch::{Dispatch, DispatchMode};
 use cryptline_engine::layer::DelaySpec;
 use cryptline_engine::zone::ZoneLayout;
 
@@ -44,7 +44,7 @@ pub struct Info {
     pub delay: Option<DelaySpec>,
     /// Choice of who runs the cipher; that of the first encrypted segment.
     pub dispatch: Dispatch,
-    /// Threads that help under [`Mode::Auto`].
+    /// Threads that help under [`DispatchMode::Auto`].
     pub helpers: usize,
     /// Value that no other volume has, also if it has the same name and size, and takes the same passphrase. Only a
     /// LUKS header tells that; it is of no use for finding a key.
@@ -179,10 +179,10 @@ impl Info {
 }
 
 fn dispatch_text(dispatch: &Dispatch, helpers: usize) -> String {
-    let mode = |mode: Mode| match (mode, helpers) {
-        (Mode::Auto, 0) => "auto (no helpers)".to_owned(),
-        (Mode::Auto, 1) => "auto (1 helper)".to_owned(),
-        (Mode::Auto, count) => format!("auto ({count} helpers)"),
+    let mode = |mode: DispatchMode| match (mode, helpers) {
+        (DispatchMode::Auto, 0) => "auto (no helpers)".to_owned(),
+        (DispatchMode::Auto, 1) => "auto (1 helper)".to_owned(),
+        (DispatchMode::Auto, count) => format!("auto ({count} helpers)"),
         (other, _) => other.to_string(),
     };
     let (read, write) = (mode(dispatch.read), mode(dispatch.write));
@@ -205,15 +205,15 @@ mod tests {
 
     #[test]
     fn text_says_who_runs_the_cipher() {
-        let auto = Dispatch::both(Mode::Auto);
+        let auto = Dispatch::both(DispatchMode::Auto);
         assert_eq!(dispatch_text(&auto, 3), "auto (3 helpers)");
         assert_eq!(dispatch_text(&auto, 1), "auto (1 helper)");
         assert_eq!(dispatch_text(&auto, 0), "auto (no helpers)");
-        assert_eq!(dispatch_text(&Dispatch::both(Mode::Inline), 3), "inline");
-        let mut mixed = Dispatch::both(Mode::Queue);
-        (mixed.read, mixed.high_priority) = (Mode::Inline, true);
+        assert_eq!(dispatch_text(&Dispatch::both(DispatchMode::Inline), 3), "inline");
+        let mut mixed = Dispatch::both(DispatchMode::Queue);
+        (mixed.read, mixed.high_priority) = (DispatchMode::Inline, true);
         assert_eq!(dispatch_text(&mixed, 0), "read inline, write queue (high_priority)");
-        (mixed.read, mixed.high_priority) = (Mode::Auto, false);
+        (mixed.read, mixed.high_priority) = (DispatchMode::Auto, false);
         assert_eq!(dispatch_text(&mixed, 2), "read auto (2 helpers), write queue");
     }
 }

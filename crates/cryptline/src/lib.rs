@@ -77,7 +77,7 @@ mod window;
 pub use cryptline_engine as engine;
 pub use cryptline_engine::base::DirectMode;
 pub use cryptline_engine::blocking::Blocking;
-pub use cryptline_engine::dispatch::{Mode, PerfFlags};
+pub use cryptline_engine::dispatch::{DispatchMode, PerfFlags};
 pub use cryptline_engine::layer::{DelaySpec, Exclusion, FaultRule, Zeroes};
 pub use cryptline_engine::{Channel, Extent, Fault, Gate};
 pub use cryptline_luks as luks;
@@ -85,7 +85,7 @@ pub use cryptline_luks::KdfLimits;
 pub use cryptline_sys::SecretBuf;
 
 pub use contents::Contents;
-pub use copy::{Copied, Copy, CopyError, CopyHash, CopyHashed, CopySource, Holes, Left, ResumeError};
+pub use copy::{Copied, Copy, CopyError, CopyHash, CopyHashed, CopyRemains, CopySource, Holes, ResumeError};
 pub use create::{Create, CreateBtt, Created, CreatedBtt, Progress};
 pub use direction::Direction;
 pub use disk::Disk;
@@ -103,7 +103,7 @@ pub use open::{Examined, Format, HeaderArea, Inspection, LuksVersion, Open, Plai
 pub use partition::{PartitionName, PartitionTable};
 pub use rules::{HeaderRules, RulesError, Signed, hex, parse_measure};
 pub use table::TableLine;
-pub use target::{Place, Rbd, Target, Zoned};
+pub use target::{Rbd, Target, ZoneBacking, Zoned};
 pub use tokens::{AskPin, PinRequest, Tokens};
 pub use tpm::{Pcrs, TpmDevice};
 pub use volume::{Volume, zones};

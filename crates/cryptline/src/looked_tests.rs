@@ -7,11 +7,11 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version};
+use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, LuksVersion};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
-use crate::base::Source;
+use crate::base::BaseSource;
 use crate::create::Progress;
 use crate::error::Problem;
 use crate::{Copy, CopySource, Create, Header, Medium, ResizeError, ResizeOptions, Result};
@@ -140,7 +140,7 @@ impl Medium for Recorder {
     }
 }
 
-fn cheap(version: Version) -> FormatOptions {
+fn cheap(version: LuksVersion) -> FormatOptions {
     let cost = KdfCost { iterations: Some(1000), ..KdfCost::default() };
     FormatOptions { version, kdf: Some(KdfKind::Pbkdf2), cost, ..FormatOptions::default() }
 }
@@ -176,29 +176,29 @@ fn makers() -> Vec<Maker> {
     let streamed = Arc::clone(&contents);
     let copy = move || CopySource::raw(contents.path()).map(Copy::new);
     let stream = move || Copy::new(CopySource::stream(File::open(streamed.path()).unwrap(), "a stream"));
-    let large = || FormatOptions { metadata_size: Some(4 << 20), ..cheap(Version::Luks2) };
-    let small = || FormatOptions { data_offset: Some(MIB), ..cheap(Version::Luks2) };
-    let far = || FormatOptions { data_offset: Some(64 * MIB), ..cheap(Version::Luks2) };
+    let large = || FormatOptions { metadata_size: Some(4 << 20), ..cheap(LuksVersion::Luks2) };
+    let small = || FormatOptions { data_offset: Some(MIB), ..cheap(LuksVersion::Luks2) };
+    let far = || FormatOptions { data_offset: Some(64 * MIB), ..cheap(LuksVersion::Luks2) };
     let [one, two, three] = [copy.clone(), copy.clone(), copy.clone()];
     let len = (CONTENTS as u64).next_multiple_of(4096);
     vec![
-        maker("create", 16 * MIB, |disk| create(disk, cheap(Version::Luks2)).create().map(drop)),
-        maker("create of LUKS1", 2 * MIB, |disk| create(disk, cheap(Version::Luks1)).create().map(drop)),
+        maker("create", 16 * MIB, |disk| create(disk, cheap(LuksVersion::Luks2)).create().map(drop)),
+        maker("create of LUKS1", 2 * MIB, |disk| create(disk, cheap(LuksVersion::Luks1)).create().map(drop)),
         maker("create with large copies", 16 * MIB, move |disk| create(disk, large()).create().map(drop)),
         maker("create with a short header", MIB, move |disk| create(disk, small()).create().map(drop)),
         maker("create --from", 16 * MIB + len, move |disk| {
-            create(disk, cheap(Version::Luks2)).fill(one()?).create().map(drop)
+            create(disk, cheap(LuksVersion::Luks2)).fill(one()?).create().map(drop)
         }),
         maker("create --from with data far behind", 64 * MIB + len, move |disk| {
             create(disk, far()).fill(two()?).create().map(drop)
         }),
         maker("create --from -", 16 * MIB, move |disk| {
-            create(disk, cheap(Version::Luks2)).fill(stream()).create().map(drop)
+            create(disk, cheap(LuksVersion::Luks2)).fill(stream()).create().map(drop)
         }),
         maker("copy", CONTENTS as u64, move |disk| {
             let noted = Arc::clone(disk);
             let copy = three()?.on_progress(move |progress| noted.note(progress));
-            copy.into_device(&Source::Medium(Arc::clone(disk) as _)).map(drop)
+            copy.into_device(&BaseSource::Medium(Arc::clone(disk) as _)).map(drop)
         }),
     ]
 }
@@ -257,10 +257,10 @@ fn header_that_is_changed_is_written_in_its_place_only() {
         let header = Header::medium(Arc::clone(&disk)).passphrase(PHRASE);
         (disk, header)
     };
-    let (disk, header) = made(Version::Luks1);
-    header.convert(Version::Luks2).unwrap();
+    let (disk, header) = made(LuksVersion::Luks1);
+    header.convert(LuksVersion::Luks2).unwrap();
     disk.check_all_in(0..2 * MIB, "convert");
-    for version in [Version::Luks1, Version::Luks2] {
+    for version in [LuksVersion::Luks1, LuksVersion::Luks2] {
         let (disk, header) = made(version);
         let folder = tempfile::tempdir().unwrap();
         let backup = folder.path().join("backup");
@@ -300,7 +300,7 @@ fn state_data_size(disk: &Recorder, size: &str) {
 #[test]
 fn volume_that_grows_takes_nothing_in_unnoticed_on_a_large_disk() {
     let disk = Recorder::of(TIB);
-    create(&disk, cheap(Version::Luks2)).create().unwrap();
+    create(&disk, cheap(LuksVersion::Luks2)).create().unwrap();
     state_data_size(&disk, "8388608");
     let end = 24 * MIB;
     for (at, magic) in

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use cryptline_sys::Shown;
+use cryptline_sys::LoopRange;
 use rustix::fs::OFlags;
 
 /// Devices over devices that are followed.
@@ -23,7 +23,7 @@ const SYSFS: &str = "/sys";
 
 /// A file or device, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum FileOrDevice {
     File {
         device: u64,
         inode: u64,
@@ -35,8 +35,8 @@ enum Place {
 
 /// Bytes that lie in a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Part {
-    place: Place,
+struct FileRange {
+    place: FileOrDevice,
     bytes: Range<u64>,
     /// All of these bytes. A mapping has only some of those of its devices.
     is_all: bool,
@@ -44,7 +44,7 @@ struct Part {
 
 /// All places in which the bytes of a name lie: its own, and those below.
 #[derive(Clone, Debug)]
-pub(crate) struct Spot(Vec<Part>);
+pub(crate) struct Spot(Vec<FileRange>);
 
 impl Spot {
     /// Of what `path` leads to; nowhere, if that is nothing.
@@ -66,7 +66,7 @@ impl Spot {
         if metadata.file_type().is_block_device() {
             add(Path::new(SYSFS), metadata.rdev(), open().ok(), (0..u64::MAX, true), 0, &mut parts);
         } else {
-            parts.push(Part { place: place_of(&metadata), bytes: 0..u64::MAX, is_all: true });
+            parts.push(FileRange { place: place_of(&metadata), bytes: 0..u64::MAX, is_all: true });
         }
         Self(parts)
     }
@@ -74,7 +74,8 @@ impl Spot {
     /// These bytes of it.
     pub fn part(self, range: &Range<u64>) -> Self {
         // Where in the devices of a mapping they lie is not known.
-        let inside = |part: Part| if part.is_all { Part { bytes: within(&part.bytes, range), ..part } } else { part };
+        let inside =
+            |part: FileRange| if part.is_all { FileRange { bytes: within(&part.bytes, range), ..part } } else { part };
         Self(self.0.into_iter().map(inside).collect())
     }
 
@@ -85,7 +86,7 @@ impl Spot {
             // Two mappings have a disk in common, and need no byte of it.
             let is_known = n == 0 || m == 0 || one.is_all && other.is_all;
             let meet = one.bytes.start < other.bytes.end && other.bytes.start < one.bytes.end;
-            let is_one = one.place == other.place || [one.place, other.place].contains(&Place::Unknown);
+            let is_one = one.place == other.place || [one.place, other.place].contains(&FileOrDevice::Unknown);
             is_one && is_known && meet
         })
     }
@@ -96,10 +97,10 @@ pub(crate) fn overlap(one: &Path, other: &Path) -> bool {
     Spot::of(one).overlaps(&Spot::of(other))
 }
 
-fn place_of(metadata: &Metadata) -> Place {
+fn place_of(metadata: &Metadata) -> FileOrDevice {
     match metadata.rdev() {
-        0 => Place::File { device: metadata.dev(), inode: metadata.ino() },
-        device => Place::Device(device),
+        0 => FileOrDevice::File { device: metadata.dev(), inode: metadata.ino() },
+        device => FileOrDevice::Device(device),
     }
 }
 
@@ -116,15 +117,15 @@ fn add(
     open: Option<File>,
     (bytes, is_all): (Range<u64>, bool),
     depth: usize,
-    parts: &mut Vec<Part>,
+    parts: &mut Vec<FileRange>,
 ) {
     if depth >= DEPTH_MAX || parts.len() >= PARTS_MAX {
-        if !parts.iter().any(|part| part.place == Place::Unknown) {
-            parts.push(Part { place: Place::Unknown, bytes: 0..u64::MAX, is_all: false });
+        if !parts.iter().any(|part| part.place == FileOrDevice::Unknown) {
+            parts.push(FileRange { place: FileOrDevice::Unknown, bytes: 0..u64::MAX, is_all: false });
         }
         return;
     }
-    parts.push(Part { place: Place::Device(number), bytes: bytes.clone(), is_all });
+    parts.push(FileRange { place: FileOrDevice::Device(number), bytes: bytes.clone(), is_all });
     let folder = folder_of(sysfs, number);
     let (mut disk, mut on_disk) = (folder.clone(), bytes.clone());
     if folder.join("partition").exists()
@@ -137,22 +138,26 @@ fn add(
             None => (0..u64::MAX, false),
         };
         on_disk = within(&lies, &bytes);
-        parts.push(Part { place: Place::Device(whole), bytes: on_disk.clone(), is_all: is_all && is_known });
+        parts.push(FileRange {
+            place: FileOrDevice::Device(whole),
+            bytes: on_disk.clone(),
+            is_all: is_all && is_known,
+        });
         disk = folder.join("..");
     }
     if disk.join("loop").exists() {
-        let shown = open.as_ref().and_then(|file| Shown::by(file).ok().flatten());
+        let shown = open.as_ref().and_then(|file| LoopRange::by(file).ok().flatten());
         match shown {
-            Some(Shown { device: Some(below), bytes: lies, .. }) => {
+            Some(LoopRange { device: Some(below), bytes: lies, .. }) => {
                 let node = open_number(sysfs, below);
                 add(sysfs, below, node, (within(&lies, &on_disk), is_all), depth + 1, parts);
             }
-            Some(Shown { file: (device, inode), device: None, bytes: lies }) => {
-                let place = Place::File { device, inode };
-                parts.push(Part { place, bytes: within(&lies, &on_disk), is_all });
+            Some(LoopRange { file: (device, inode), device: None, bytes: lies }) => {
+                let place = FileOrDevice::File { device, inode };
+                parts.push(FileRange { place, bytes: within(&lies, &on_disk), is_all });
             }
             // Nobody asks it who cannot open it. A file that was removed has " (deleted)" behind its name.
-            None => parts.extend(named_below(&disk).map(|place| Part { place, bytes: 0..u64::MAX, is_all })),
+            None => parts.extend(named_below(&disk).map(|place| FileRange { place, bytes: 0..u64::MAX, is_all })),
         }
     }
     let slaves = fs::read_dir(disk.join("slaves")).into_iter().flatten().flatten();
@@ -162,7 +167,7 @@ fn add(
 }
 
 /// Returns what a loop device is said to show.
-fn named_below(folder: &Path) -> Option<Place> {
+fn named_below(folder: &Path) -> Option<FileOrDevice> {
     let path = cryptline_sys::loop_backing_file(folder)?;
     fs::metadata(path).ok().as_ref().map(place_of)
 }

@@ -10,7 +10,7 @@ use cryptline_nbd::NbdUri;
 use cryptline_nbd::uri::Address;
 
 use crate::Result;
-use crate::base::Source;
+use crate::base::BaseSource;
 use crate::places;
 use crate::target::Target;
 use crate::window::Window;
@@ -52,7 +52,7 @@ pub(crate) fn overlap_there(one: &Target, other: &Target) -> Result<bool> {
         return Ok(false);
     }
     let place = |target: &Target| {
-        let look = Source::Target(target.clone()).look()?;
+        let look = BaseSource::Target(target.clone()).look()?;
         Result::Ok(look.start..look.start + look.size)
     };
     Ok(meet(&place(one)?, &place(other)?))

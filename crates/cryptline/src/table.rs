@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use cryptline_cipher::SectorOptions;
-use cryptline_engine::table::{CryptTarget, Line, Table};
+use cryptline_engine::table::{CryptTarget, ParsedLine, Table};
 use cryptline_sys::SecretBuf;
 
 use crate::Result;
@@ -26,7 +26,7 @@ impl TableLine {
     }
 
     /// Its lines. For a stack that is wiped: they have the keys.
-    pub(crate) fn parse(&self) -> Result<Vec<Line>> {
+    pub(crate) fn parse(&self) -> Result<Vec<ParsedLine>> {
         let text = std::str::from_utf8(&self.0).map_err(|_| Problem::NoTable)?;
         Ok(Table::parse(text)?.into_lines())
     }
@@ -43,7 +43,7 @@ impl fmt::Display for TableLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = with_keys(|| {
             let lines = self.parse()?;
-            let shown: Vec<_> = lines.iter().map(Line::to_string).collect();
+            let shown: Vec<_> = lines.iter().map(ParsedLine::to_string).collect();
             Ok(shown.join(","))
         });
         f.write_str(shown.as_deref().unwrap_or("a table"))

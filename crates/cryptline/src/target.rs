@@ -29,7 +29,7 @@ use cryptline_engine::base::{RbdName, ZoneOptions};
 use cryptline_nbd::NbdUri;
 use cryptline_nbd::uri::UriError;
 
-use crate::base::Source;
+use crate::base::BaseSource;
 use crate::bytes_name;
 use crate::error::{Error, Problem};
 use crate::keyed::{self, Keyed};
@@ -81,7 +81,7 @@ pub struct Rbd {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zoned {
     /// Storage below.
-    pub place: Place,
+    pub place: ZoneBacking,
     /// How the zones lie. A device that exists already knows.
     pub options: ZoneOptions,
     /// All of it as it was written, for messages.
@@ -90,7 +90,7 @@ pub struct Zoned {
 
 /// Storage below emulated zones.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ZoneBacking {
     /// A regular file.
     File(PathBuf),
     /// Memory of this many bytes.
@@ -115,7 +115,7 @@ impl Target {
     pub fn is_memory(&self) -> bool {
         match self {
             Self::Ram(_) => true,
-            Self::Zoned(zoned) => matches!(zoned.place, Place::Ram(_)),
+            Self::Zoned(zoned) => matches!(zoned.place, ZoneBacking::Ram(_)),
             Self::Slice(slice) => slice.of.is_memory(),
             Self::Keyed(keyed) => keyed.of.is_memory(),
             _ => false,
@@ -149,8 +149,8 @@ impl Target {
         match self {
             Self::Path(path) | Self::Pmem(path) | Self::Btt(path) => Some(path),
             Self::Zoned(zoned) => match &zoned.place {
-                Place::File(path) => Some(path),
-                Place::Ram(_) => None,
+                ZoneBacking::File(path) => Some(path),
+                ZoneBacking::Ram(_) => None,
             },
             Self::Slice(slice) => slice.of.path(),
             Self::Keyed(keyed) => keyed.of.path(),
@@ -203,7 +203,7 @@ impl Target {
             return Some(spot);
         };
         let place = match slice.of {
-            Self::Path(_) => Source::Target(self.clone()).look().ok(),
+            Self::Path(_) => BaseSource::Target(self.clone()).look().ok(),
             // A table puts its sectors anywhere.
             _ => None,
         };
@@ -302,11 +302,11 @@ impl Zoned {
         let mut parts = rest.splitn(2, |&byte| byte == b',');
         let (place, options) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         let place = match str::from_utf8(place).ok().and_then(|place| place.strip_prefix("ram:")) {
-            Some(size) => Place::Ram(parse_disk(size)?),
+            Some(size) => ZoneBacking::Ram(parse_disk(size)?),
             None if place.is_empty() => {
                 return Err("names no file; use zoned:PATH,zone-size=SIZE or zoned:ram:SIZE,zone-size=SIZE".into());
             }
-            None => Place::File(OsStr::from_bytes(place).into()),
+            None => ZoneBacking::File(OsStr::from_bytes(place).into()),
         };
         let options = str::from_utf8(options).map_err(|_| "its options are not UTF-8".to_owned())?;
         let text = String::from_utf8_lossy(name).into_owned();

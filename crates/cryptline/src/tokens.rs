@@ -27,7 +27,7 @@ use base64ct::{Base64, Encoding};
 use cryptline_luks::token::{
     CLEVIS_TOKEN, EXEC_TOKEN, FIDO2_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN, TPM_TOKEN, TokenFilter, TokenToTry,
 };
-use cryptline_luks::{Error as LuksError, Header, KdfLimits, UnlockOptions, Unlocked};
+use cryptline_luks::{Error as LuksError, KdfLimits, LuksHeader, UnlockOptions, UnlockedSlot};
 use cryptline_sys::SecretBuf;
 use linux_keyutils::{Key, KeyError, KeyRing, KeyRingIdentifier};
 use serde_json::Value;
@@ -36,7 +36,7 @@ use crate::clevis;
 use crate::error::Problem;
 use crate::exec::{self, Helpers};
 use crate::fido2::{self, Authenticator};
-use crate::refusal::Refusal;
+use crate::refusal::TokenRefusal;
 use crate::tpm::{self, Enrolled, TpmDevice};
 use crate::{Result, Warning};
 
@@ -114,7 +114,7 @@ pub(crate) struct NewToken {
 }
 
 /// Outcome of the tokens.
-pub(crate) struct Tried {
+pub(crate) struct TokensTried {
     /// The volume key, and the key slot and passphrase that gave it.
     pub found: Option<(SecretBuf, u32, SecretBuf)>,
     /// The token that gave the passphrase.
@@ -129,16 +129,20 @@ pub(crate) struct Tried {
 /// A device that fails; and where nothing else may unlock the volume, why no token did.
 pub(crate) fn unlock(
     tokens: &Tokens,
-    header: &Header,
+    header: &LuksHeader,
     mut device: impl Read + Seek,
     name: &str,
     options: &UnlockOptions,
-) -> Result<Tried> {
+) -> Result<TokensTried> {
     let filter = TokenFilter { id: tokens.id, kind: tokens.kind.as_deref(), slot: options.slot };
     let mut limits = options.limits;
     let (mut notes, mut reasons) = (Vec::new(), Vec::new());
-    let mut patience =
-        Patience { servers: Instant::now() + PATIENCE, tpm: tpm::PATIENCE, helpers: exec::PATIENCE, is_counted: false };
+    let mut patience = TokenTime {
+        servers: Instant::now() + PATIENCE,
+        tpm: tpm::PATIENCE,
+        helpers: exec::PATIENCE,
+        is_counted: false,
+    };
     // A token of preferred key slots and others comes twice; it is asked once.
     let mut yielded = BTreeMap::new();
     for token in header.tokens_to_try(filter) {
@@ -154,9 +158,9 @@ pub(crate) fn unlock(
                 // All tokens together have the time that the caller allows.
                 limits = KdfLimits { time: limits.time.saturating_sub(header.unlock_time(&options)) };
                 match header.unlock(&mut device, &passphrase, &options) {
-                    Ok(Unlocked { key, slot }) => {
+                    Ok(UnlockedSlot { key, slot }) => {
                         let found = Some((key, slot, passphrase));
-                        return Ok(Tried { found, token: Some(token.id), notes });
+                        return Ok(TokensTried { found, token: Some(token.id), notes });
                     }
                     Err(error) => {
                         yielded.insert(token.id, Some(passphrase));
@@ -169,7 +173,7 @@ pub(crate) fn unlock(
                 skipped
             }
         };
-        if let Refusal::Failed(why) | Refusal::Counted(why) = &skipped {
+        if let TokenRefusal::Failed(why) | TokenRefusal::Counted(why) = &skipped {
             notes.push(Warning::Token { id: token.id, why: why.clone() });
         }
         reasons.push((token.id, skipped.why()));
@@ -177,12 +181,12 @@ pub(crate) fn unlock(
     if tokens.only {
         return Err(why_not(&reasons, header, filter).on(name));
     }
-    Ok(Tried { found: None, token: None, notes })
+    Ok(TokensTried { found: None, token: None, notes })
 }
 
 /// Returns what it means that a token's passphrase does not unlock the volume; a device that fails ends the opening.
-fn opens_nothing(error: LuksError) -> std::result::Result<Refusal, Problem> {
-    Ok(Refusal::Failed(match error {
+fn opens_nothing(error: LuksError) -> std::result::Result<TokenRefusal, Problem> {
+    Ok(TokenRefusal::Failed(match error {
         LuksError::Io { .. } | LuksError::Truncated { .. } => return Err(Problem::Luks(error)),
         LuksError::NoKey => "its passphrase opens none of its key slots".to_owned(),
         error => error.to_string(),
@@ -192,14 +196,14 @@ fn opens_nothing(error: LuksError) -> std::result::Result<Refusal, Problem> {
 /// The passphrase that a token yields.
 fn secret_of(
     token: &TokenToTry,
-    header: &Header,
+    header: &LuksHeader,
     tokens: &Tokens,
     name: &str,
-    patience: &mut Patience,
-) -> Result<std::result::Result<SecretBuf, Refusal>> {
+    patience: &mut TokenTime,
+) -> Result<std::result::Result<SecretBuf, TokenRefusal>> {
     Ok(match (token.kind.as_str(), &token.key_description) {
         (KEYRING_TOKEN, Some(description)) => from_keyring(description),
-        (KEYRING_TOKEN, None) => Err(Refusal::Failed("it names no key".to_owned())),
+        (KEYRING_TOKEN, None) => Err(TokenRefusal::Failed("it names no key".to_owned())),
         (CLEVIS_TOKEN, _) => {
             let json = header.token_json(token.id).unwrap_or_default();
             clevis::passphrase(&json, patience.servers)
@@ -213,7 +217,7 @@ fn secret_of(
                 let json = header.token_json(token.id).unwrap_or_default();
                 return fido2::passphrase(&json, token.id, name, &**authenticator);
             }
-            None => Err(Refusal::NotUsed("security keys are not used here".to_owned())),
+            None => Err(TokenRefusal::NotUsed("security keys are not used here".to_owned())),
         },
         (EXEC_TOKEN, _) => match &tokens.helpers {
             Some(helpers) => {
@@ -223,15 +227,15 @@ fn secret_of(
                 patience.helpers = patience.helpers.saturating_sub(begun.elapsed());
                 passphrase
             }
-            None => Err(Refusal::NotUsed("helpers run only where that is asked for".to_owned())),
+            None => Err(TokenRefusal::NotUsed("helpers run only where that is asked for".to_owned())),
         },
-        (RECOVERY_TOKEN, _) => Err(Refusal::NotUsed("its recovery key is given like a passphrase".to_owned())),
-        (kind, _) => Err(Refusal::NotUsed(format!("tokens of type '{}' are not used here", kind.escape_debug()))),
+        (RECOVERY_TOKEN, _) => Err(TokenRefusal::NotUsed("its recovery key is given like a passphrase".to_owned())),
+        (kind, _) => Err(TokenRefusal::NotUsed(format!("tokens of type '{}' are not used here", kind.escape_debug()))),
     })
 }
 
 /// Time that all tokens of a header together may take.
-struct Patience {
+struct TokenTime {
     /// Until when tang servers may answer.
     servers: Instant,
     /// Time that a TPM may still take.
@@ -248,8 +252,8 @@ fn from_tpm(
     json: &str,
     tokens: &Tokens,
     name: &str,
-    patience: &mut Patience,
-) -> Result<std::result::Result<SecretBuf, Refusal>> {
+    patience: &mut TokenTime,
+) -> Result<std::result::Result<SecretBuf, TokenRefusal>> {
     let begun = Instant::now();
     let deadline = begun + patience.tpm;
     let mut typed = Duration::ZERO;
@@ -261,7 +265,7 @@ fn from_tpm(
     });
     let taken = begun.elapsed().saturating_sub(typed);
     patience.tpm = patience.tpm.saturating_sub(taken);
-    patience.is_counted |= matches!(opened, Ok(Err(Refusal::Counted(_))));
+    patience.is_counted |= matches!(opened, Ok(Err(TokenRefusal::Counted(_))));
     opened
 }
 
@@ -272,29 +276,31 @@ fn opened_by_tpm(
     deadline: Instant,
     is_counted: bool,
     ask: impl FnOnce() -> Result<(Option<SecretBuf>, Duration)>,
-) -> Result<std::result::Result<SecretBuf, Refusal>> {
+) -> Result<std::result::Result<SecretBuf, TokenRefusal>> {
     let enrolled = match Enrolled::new(json, &tokens.tpm, deadline) {
         Ok(enrolled) => enrolled,
         Err(refusal) => return Ok(Err(refusal)),
     };
     if is_counted && enrolled.may_count() {
         let why = "the TPM has counted a failure before, and after some it is locked; name this token to try it";
-        return Ok(Err(Refusal::NotUsed(why.to_owned())));
+        return Ok(Err(TokenRefusal::NotUsed(why.to_owned())));
     }
     if !enrolled.has_pin() {
         return Ok(enrolled.passphrase(None, deadline));
     }
     let asked = match ask() {
         Err(error) if matches!(error.problem(), Problem::NoPin) => {
-            return Ok(Err(Refusal::NotUsed(error.problem().to_string())));
+            return Ok(Err(TokenRefusal::NotUsed(error.problem().to_string())));
         }
         asked => asked?,
     };
     Ok(match asked {
         // No token is made with one, and each try may count.
-        (Some(pin), _) if pin.is_empty() => Err(Refusal::Failed("the PIN is empty, so it was not tried".to_owned())),
+        (Some(pin), _) if pin.is_empty() => {
+            Err(TokenRefusal::Failed("the PIN is empty, so it was not tried".to_owned()))
+        }
         (Some(pin), typed) => enrolled.passphrase(Some(&pin), deadline + typed),
-        (None, _) => Err(Refusal::NotUsed("it wants a PIN".to_owned())),
+        (None, _) => Err(TokenRefusal::NotUsed("it wants a PIN".to_owned())),
     })
 }
 
@@ -306,9 +312,9 @@ pub(crate) fn in_base64(secret: &[u8]) -> std::io::Result<SecretBuf> {
 }
 
 /// The payload of the user key with this description.
-fn from_keyring(description: &str) -> std::result::Result<SecretBuf, Refusal> {
+fn from_keyring(description: &str) -> std::result::Result<SecretBuf, TokenRefusal> {
     let shown = description.escape_debug();
-    let mut failed = Refusal::NotUsed(format!("there is no user key '{shown}' in the keyring"));
+    let mut failed = TokenRefusal::NotUsed(format!("there is no user key '{shown}' in the keyring"));
     for ring in [KeyRingIdentifier::Session, KeyRingIdentifier::User] {
         // Containers often forbid keyrings.
         let Ok(ring) = KeyRing::from_special_id(ring, false) else {
@@ -324,7 +330,7 @@ fn from_keyring(description: &str) -> std::result::Result<SecretBuf, Refusal> {
                     KeyError::AccessDenied | KeyError::PermissionDenied => "permission denied".to_owned(),
                     other => other.to_string(),
                 };
-                failed = Refusal::Failed(format!("the user key '{shown}' cannot be read: {why}"));
+                failed = TokenRefusal::Failed(format!("the user key '{shown}' cannot be read: {why}"));
             }
         }
     }
@@ -340,7 +346,7 @@ fn payload_of(key: Key) -> std::result::Result<SecretBuf, KeyError> {
     SecretBuf::copy_of(payload).map_err(no_memory)
 }
 
-fn why_not(reasons: &[(u32, String)], header: &Header, filter: TokenFilter<'_>) -> Problem {
+fn why_not(reasons: &[(u32, String)], header: &LuksHeader, filter: TokenFilter<'_>) -> Problem {
     if reasons.is_empty() {
         let id = filter.id.filter(|&id| header.token_json(id).is_none());
         return Problem::NoSuchToken(match id {
@@ -363,10 +369,10 @@ mod tests {
     fn what_a_tpm_takes_counts_from_the_connection_on() {
         let tokens = Tokens { tpm: TpmDevice::parse("/no/such").unwrap(), ..Tokens::default() };
         let mut patience =
-            Patience { servers: Instant::now(), tpm: tpm::PATIENCE, helpers: exec::PATIENCE, is_counted: false };
+            TokenTime { servers: Instant::now(), tpm: tpm::PATIENCE, helpers: exec::PATIENCE, is_counted: false };
         let json = r#"{"tpm2-blob": "AAFwAAJQVQ==", "tpm2-pcrs": [7]}"#;
         let opened = from_tpm(0, json, &tokens, "disk", &mut patience).unwrap();
-        let Err(Refusal::Failed(why)) = opened else {
+        let Err(TokenRefusal::Failed(why)) = opened else {
             panic!("there is no such TPM");
         };
         assert!(why.contains("/no/such"), "{why}");

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
-use crate::base::{Access, Source};
+use crate::base::{Access, BaseSource};
 use crate::bytes::{GateBytes, ReadSeek};
 use crate::error::{Error, Problem};
 use crate::medium::Medium;
@@ -65,7 +65,7 @@ impl Window {
     /// The part ends beyond the medium's end; there is no such partition; the medium cannot be read.
     pub fn find_on(&self, medium: impl Medium) -> Result<(Range<u64>, Option<Warning>), Error> {
         let access = Access { read_only: true, ..Access::default() };
-        let source = Source::Medium(Arc::new(medium));
+        let source = BaseSource::Medium(Arc::new(medium));
         let device = source.open_device(access)?;
         let bytes = Box::new(GateBytes::new(&device.gate)?);
         self.find(bytes, device.bytes, None, &source.to_string())

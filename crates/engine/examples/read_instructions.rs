@@ -18,7 +18,7 @@ use cryptline_engine::base::{DirectMode, Image, RamDevice};
 use cryptline_engine::layer::linear::{Segment, joined};
 use cryptline_engine::layer::{CryptDevice, CryptOptions};
 use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Gate, Request, Submitted};
-use cryptline_sys::{HandedOver, Io, Kernel, Next, Simulation};
+use cryptline_sys::{HandedOver, Io, NextEvent, SimulatedKernel, Simulation};
 use rustix::io::Errno;
 
 const BLOCK: usize = 4096;
@@ -27,7 +27,7 @@ const SIZE: u64 = 1 << 20;
 /// A kernel in which each operation is done as soon as it is asked about.
 struct Prompt;
 
-impl Kernel for Prompt {
+impl SimulatedKernel for Prompt {
     fn opened(&self, _: &Arc<OwnedFd>) {}
 
     fn run(&self, _: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
@@ -43,8 +43,8 @@ impl Kernel for Prompt {
         Ok(())
     }
 
-    fn next(&self, _: &[HandedOver]) -> Next {
-        Next::Finish(0)
+    fn next(&self, _: &[HandedOver]) -> NextEvent {
+        NextEvent::Finish(0)
     }
 
     fn outlives_its_ring(&self) -> bool {

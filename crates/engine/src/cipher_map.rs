@@ -43,11 +43,11 @@ pub struct CipherRange {
 
 /// The ciphers of a volume: each has its range of the clear disk, one behind the other.
 pub(crate) struct CipherMap {
-    ranges: Box<[Range]>,
+    ranges: Box<[PreparedRange]>,
 }
 
 /// A range of the clear disk as it is worked with.
-pub(crate) struct Range {
+pub(crate) struct PreparedRange {
     /// Its first byte on the clear disk, and the one behind its last.
     start: u64,
     end: u64,
@@ -66,9 +66,9 @@ impl CipherMap {
         let ranges = ranges.into_iter().map(|CipherRange { len, cipher }| {
             let start = end;
             end += len;
-            Range::new(start, end, cipher, zeroes)
+            PreparedRange::new(start, end, cipher, zeroes)
         });
-        let mut ranges: Box<[Range]> = ranges.collect();
+        let mut ranges: Box<[PreparedRange]> = ranges.collect();
         if let Some(last) = ranges.last_mut() {
             // The disk may grow, and the gate knows where it ends.
             last.end = u64::MAX;
@@ -78,7 +78,7 @@ impl CipherMap {
 
     /// Tells if nothing is encrypted at all.
     pub fn is_null(&self) -> bool {
-        self.ranges.iter().all(Range::is_null)
+        self.ranges.iter().all(PreparedRange::is_null)
     }
 
     /// The cipher of the first range that has one which encrypts.
@@ -89,27 +89,27 @@ impl CipherMap {
 
     /// Tells if zeros on the medium are zeros in the clear, wherever they are.
     pub fn zeroes_are_zeroes(&self) -> bool {
-        self.ranges.iter().all(Range::zeroes_are_zeroes)
+        self.ranges.iter().all(PreparedRange::zeroes_are_zeroes)
     }
 
     /// The range that has the byte at `offset`, which is on the disk.
-    pub fn find(&self, offset: u64) -> &Range {
+    pub fn find(&self, offset: u64) -> &PreparedRange {
         &self.ranges[self.number_of(offset)]
     }
 
     /// Encrypts what is to be written at `offset` of the clear disk, in bytes.
     pub fn encrypt(&self, offset: u64, data: &mut [u8]) {
-        self.each(offset, data, Range::encrypt);
+        self.each(offset, data, PreparedRange::encrypt);
     }
 
     /// Decrypts what was read from `offset` of the clear disk, in bytes.
     pub fn decrypt(&self, offset: u64, data: &mut [u8]) {
-        self.each(offset, data, Range::decrypt);
+        self.each(offset, data, PreparedRange::decrypt);
     }
 
     /// Runs `run` for the bytes of each range that `data` has any of, with their offset in the range.
     #[inline]
-    fn each(&self, offset: u64, data: &mut [u8], run: impl Fn(&Range, u64, &mut [u8])) {
+    fn each(&self, offset: u64, data: &mut [u8], run: impl Fn(&PreparedRange, u64, &mut [u8])) {
         // Nearly all volumes have one range.
         if let [only] = &*self.ranges {
             return run(only, offset, data);
@@ -133,7 +133,7 @@ impl CipherMap {
     }
 }
 
-impl Range {
+impl PreparedRange {
     fn new(start: u64, end: u64, cipher: Option<SectorCipher>, zeroes: Zeroes) -> Self {
         let encrypts = cipher.as_ref().filter(|cipher| !cipher.is_null());
         let place = encrypts.filter(|_| zeroes == Zeroes::Detect);

@@ -42,17 +42,17 @@ use crate::{Completion, Connections, Device, Extent, Fault, Geometry, Op, OpenEr
 pub struct Gate {
     device: Arc<dyn Device>,
     geometry: Geometry,
-    shared: Arc<Shared>,
+    shared: Arc<GateShared>,
 }
 
 /// State common to all gates and queues of one device.
-struct Shared {
+struct GateShared {
     latch: Latch,
     size: AtomicU64,
     kept: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
-impl Shared {
+impl GateShared {
     /// Whoever sees a size sees those of the devices below that made it possible.
     #[inline]
     fn size(&self) -> u64 {
@@ -74,7 +74,7 @@ impl Gate {
         Self {
             device: Arc::new(device),
             geometry,
-            shared: Arc::new(Shared {
+            shared: Arc::new(GateShared {
                 latch: Latch::default(),
                 size: AtomicU64::new(geometry.size),
                 kept: OnceLock::new(),
@@ -234,7 +234,7 @@ impl Gate {
 pub struct GatedQueue {
     queue: Box<dyn Queue>,
     geometry: Geometry,
-    shared: Arc<Shared>,
+    shared: Arc<GateShared>,
     at_once: AtOnce,
     in_flight: usize,
 }
@@ -384,10 +384,10 @@ impl GatedQueue {
 #[derive(Default)]
 struct Latch {
     is_set: AtomicBool,
-    observer: OnceLock<Observer>,
+    observer: OnceLock<GateObserver>,
 }
 
-type Observer = Box<dyn Fn(Option<Fault>) + Send + Sync>;
+type GateObserver = Box<dyn Fn(Option<Fault>) + Send + Sync>;
 
 impl Latch {
     fn is_set(&self) -> bool {

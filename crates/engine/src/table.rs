@@ -25,8 +25,8 @@ use thiserror::Error;
 use zeroize::Zeroizing;
 
 use line::parse_offset;
-pub use line::{Line, LinearTarget, Span};
-pub use options::{CryptOptions, Integrity};
+pub use line::{LinearTarget, ParsedLine, TableSpan};
+pub use options::{Integrity, TableOptions};
 use text::{decode_hex, encode_hex, escape, is_space, parse_u32, parse_u64};
 
 /// Bytes in a sector, always.
@@ -88,7 +88,7 @@ pub enum TableError {
 
 /// Lines in order and without gaps, at least one.
 pub struct Table {
-    lines: Vec<Line>,
+    lines: Vec<ParsedLine>,
 }
 
 /// One `crypt` line. No `Debug` and no `Clone`, because of the key.
@@ -108,7 +108,7 @@ pub struct CryptTarget {
     /// Where the data starts on the device, in 512-byte sectors.
     pub offset: u64,
     /// The feature words.
-    pub options: CryptOptions,
+    pub options: TableOptions,
 }
 
 /// The key argument.
@@ -147,7 +147,7 @@ impl Table {
     /// The error that the kernel would give; then what is not supported yet.
     pub fn parse(text: &str) -> Result<Table, TableError> {
         let table = Self::parse_grammar(text)?;
-        table.lines.iter().try_for_each(Line::check_supported)?;
+        table.lines.iter().try_for_each(ParsedLine::check_supported)?;
         Ok(table)
     }
 
@@ -160,8 +160,8 @@ impl Table {
         let mut next_start = 0;
         for line in text.lines().map(|line| line.trim_matches(is_space)) {
             if !line.is_empty() && !line.starts_with('#') {
-                let line = Line::parse(line, next_start)?;
-                let Span { start, len } = line.span();
+                let line = ParsedLine::parse(line, next_start)?;
+                let TableSpan { start, len } = line.span();
                 next_start = start + len;
                 lines.push(line);
             }
@@ -174,13 +174,13 @@ impl Table {
 
     /// The lines, at least one.
     #[must_use]
-    pub fn lines(&self) -> &[Line] {
+    pub fn lines(&self) -> &[ParsedLine] {
         &self.lines
     }
 
     /// The lines, at least one.
     #[must_use]
-    pub fn into_lines(self) -> Vec<Line> {
+    pub fn into_lines(self) -> Vec<ParsedLine> {
         self.lines
     }
 }
@@ -224,7 +224,7 @@ impl CryptTarget {
             return Err(kernel("Not enough arguments", "crypt takes: cipher key iv_offset device offset"));
         };
         let keyring = key.strip_prefix(':').map(parse_keyring_size).transpose()?;
-        let options = CryptOptions::parse(options, len)?;
+        let options = TableOptions::parse(options, len)?;
         let aead = options.integrity.as_ref().is_some_and(Integrity::is_aead);
         let cipher = CipherSpec::parse_with_aead(cipher, aead)?;
         let key = TableKey::parse(key, keyring, &cipher)?;

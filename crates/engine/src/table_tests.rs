@@ -17,7 +17,7 @@ fn one(text: &str) -> CryptTarget {
     };
     assert_eq!(lines.len(), 1, "{text}");
     match lines.remove(0) {
-        Line::Crypt(target) => *target,
+        ParsedLine::Crypt(target) => *target,
         other => panic!("{other}: another target"),
     }
 }
@@ -36,7 +36,7 @@ fn a_crypt_line_gives_its_parts() {
     assert_eq!((target.iv_offset, target.offset), (24, 4096));
     assert_eq!(target.device, "/dev/sdx1");
     let options =
-        CryptOptions { allow_discards: true, sector_size: 4096, iv_large_sectors: true, ..CryptOptions::default() };
+        TableOptions { allow_discards: true, sector_size: 4096, iv_large_sectors: true, ..TableOptions::default() };
     assert_eq!(target.options, options);
     assert!(Table::parse(&text).is_ok());
 }
@@ -114,7 +114,7 @@ fn a_backslash_protects_a_space_in_a_path() {
 
 #[test]
 fn words_after_the_counted_options_are_ignored() {
-    assert_eq!(one(&line("0 d 0 0 nonsense")).options, CryptOptions::default());
+    assert_eq!(one(&line("0 d 0 0 nonsense")).options, TableOptions::default());
     assert!(one(&line("0 d 0 1 allow_discards nonsense")).options.allow_discards);
     assert!(one(&line("0 d 0 2 allow_discards allow_discards")).options.allow_discards);
 }
@@ -136,12 +136,12 @@ fn lines_of_other_targets_give_their_parts() {
     let text = "0 8 linear /dev/sdx\\ 1 4096\n\n# and so on\n8 16 zero\n24 8 error\n";
     let lines = Table::parse(text).map(Table::into_lines);
     let lines = lines.unwrap_or_else(|error| panic!("{error}"));
-    let Line::Linear(linear) = &lines[0] else { panic!("{}: no linear line", lines[0]) };
-    assert_eq!(linear.span, Span { start: 0, len: 8 });
+    let ParsedLine::Linear(linear) = &lines[0] else { panic!("{}: no linear line", lines[0]) };
+    assert_eq!(linear.span, TableSpan { start: 0, len: 8 });
     assert_eq!((&*linear.device, linear.offset), ("/dev/sdx 1", 4096));
-    assert!(matches!(lines[1], Line::Zero(Span { start: 8, len: 16 })));
-    assert!(matches!(lines[2], Line::Error(Span { start: 24, len: 8 })));
-    let printed: Vec<_> = lines.iter().map(Line::to_string).collect();
+    assert!(matches!(lines[1], ParsedLine::Zero(TableSpan { start: 8, len: 16 })));
+    assert!(matches!(lines[2], ParsedLine::Error(TableSpan { start: 24, len: 8 })));
+    let printed: Vec<_> = lines.iter().map(ParsedLine::to_string).collect();
     assert_eq!(printed, ["0 8 linear /dev/sdx\\ 1 4096", "8 16 zero", "24 8 error"]);
     assert_eq!(lines[0].device(), Some("/dev/sdx 1"));
     assert_eq!(lines[1].device(), None);

@@ -133,14 +133,14 @@ fn spec_error(error: SpecError) -> Error {
 
 /// Where bytes lie: for checks that areas stay inside bounds and apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct Area {
     /// First byte.
     pub offset: u64,
     /// Length in bytes.
     pub size: u64,
 }
 
-impl Extent {
+impl Area {
     /// One past the last byte; `None` beyond 2^64.
     #[must_use]
     pub fn end(self) -> Option<u64> {
@@ -166,7 +166,7 @@ impl Extent {
 
 /// The first place of `size` bytes between `start` and `end` that is in none of `taken`, which are sorted here. It begins at
 /// a multiple of 4096, as `start` does.
-pub(crate) fn first_gap(taken: &mut [Extent], start: u64, end: u64, size: u64) -> Option<Extent> {
+pub(crate) fn first_gap(taken: &mut [Area], start: u64, end: u64, size: u64) -> Option<Area> {
     taken.sort_by_key(|area| area.offset);
     let mut offset = start;
     for area in taken.iter() {
@@ -176,20 +176,20 @@ pub(crate) fn first_gap(taken: &mut [Extent], start: u64, end: u64, size: u64) -
         let after = area.end()?.max(offset);
         offset = after.checked_next_multiple_of(4096)?;
     }
-    let gap = Extent { offset, size };
+    let gap = Area { offset, size };
     gap.end().is_some_and(|last| last <= end).then_some(gap)
 }
 
 /// Returns the ranges between `start` and `end` that are in none of `taken`, which are sorted here.
-pub(crate) fn gaps(taken: &mut [Extent], start: u64, end: u64) -> Vec<Extent> {
+pub(crate) fn gaps(taken: &mut [Area], start: u64, end: u64) -> Vec<Area> {
     taken.sort_by_key(|area| area.offset);
     let mut offset = start;
     let mut gaps = Vec::new();
-    let last = Extent { offset: end, size: 0 };
+    let last = Area { offset: end, size: 0 };
     for area in taken.iter().chain([&last]) {
         let size = area.offset.min(end).saturating_sub(offset);
         if size > 0 {
-            gaps.push(Extent { offset, size });
+            gaps.push(Area { offset, size });
         }
         offset = area.end().unwrap_or(end).max(offset);
     }
@@ -197,7 +197,7 @@ pub(crate) fn gaps(taken: &mut [Extent], start: u64, end: u64) -> Vec<Extent> {
 }
 
 /// Fills `size` bytes from `offset` with random bytes, a piece at a time.
-pub(crate) fn fill_random(device: &mut (impl Write + Seek), extent: Extent, random: &Random) -> Result<(), Error> {
+pub(crate) fn fill_random(device: &mut (impl Write + Seek), extent: Area, random: &Random) -> Result<(), Error> {
     const PIECE: u64 = 1 << 20;
     let mut random = random.filler(extent.offset)?;
     let mut noise = vec![0; usize::try_from(extent.size.min(PIECE)).unwrap_or(0)];
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn extents_that_touch_do_not_overlap() {
-        let extent = |offset, size| Extent { offset, size };
+        let extent = |offset, size| Area { offset, size };
         assert!(!extent(0, 10).overlaps(extent(10, 5)));
         assert!(extent(0, 11).overlaps(extent(10, 5)));
         assert!(extent(10, 5).overlaps(extent(0, 11)));

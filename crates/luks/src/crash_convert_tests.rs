@@ -1,9 +1,9 @@
 //! Conversions that stop anywhere: the header is that of one version or the other, and opens with the same passphrases.
 
 use super::*;
-use crate::options::Version::{Luks1, Luks2};
+use crate::options::LuksVersion::{Luks1, Luks2};
 
-fn converted(edit: &Edit, to: Version, disk: &mut Disk) -> Result<(), Error> {
+fn converted(edit: &Edit, to: LuksVersion, disk: &mut Disk) -> Result<(), Error> {
     let size = u64::try_from(disk.bytes.get_ref().len()).unwrap();
     let conversion = edit.convert(to, disk, size)?;
     conversion.commit(disk, size).map(drop)
@@ -11,7 +11,7 @@ fn converted(edit: &Edit, to: Version, disk: &mut Disk) -> Result<(), Error> {
 
 /// There and back.
 #[track_caller]
-fn survives_both_ways(before: &[u8], key: &[u8], first: Version) {
+fn survives_both_ways(before: &[u8], key: &[u8], first: LuksVersion) {
     let passphrases = opening(before, key);
     let mut bytes = before.to_vec();
     let other = if first == Luks1 { Luks2 } else { Luks1 };
@@ -25,7 +25,7 @@ fn survives_both_ways(before: &[u8], key: &[u8], first: Version) {
         });
         let size = u64::try_from(bytes.len()).unwrap();
         let header = read(&mut Cursor::new(&bytes), size).unwrap();
-        let is = if matches!(header, Header::V1(_)) { Luks1 } else { Luks2 };
+        let is = if matches!(header, LuksHeader::V1(_)) { Luks1 } else { Luks2 };
         assert_eq!(is, to);
         assert!(header.warnings().is_empty(), "{:?}", header.warnings());
         // What a header of the other version was is not found by whoever looks for it.

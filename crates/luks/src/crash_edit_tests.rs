@@ -5,10 +5,10 @@
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 
 use crate::edit::{Edit, LastSlot, NewSlot, Priority, Restore};
-use crate::format::{FormatOptions, KdfCost, KdfKind, Version, format};
-use crate::luks2::binary::Copy;
+use crate::format::{FormatOptions, KdfCost, KdfKind, LuksVersion, format};
+use crate::luks2::binary::HeaderCopy;
 use crate::testing::{Image, PASSPHRASE};
-use crate::{Error, Header, SegmentPolicy, UnlockOptions, read};
+use crate::{Error, LuksHeader, SegmentPolicy, UnlockOptions, read};
 
 #[path = "crash_convert_tests.rs"]
 mod convert;
@@ -147,7 +147,7 @@ fn new_slot() -> NewSlot {
 }
 
 /// Options whose key slots cost next to nothing.
-fn options(version: Version, key_len: u32) -> FormatOptions {
+fn options(version: LuksVersion, key_len: u32) -> FormatOptions {
     FormatOptions { version, key_len, kdf: Some(KdfKind::Pbkdf2), cost: new_slot().cost, ..FormatOptions::default() }
 }
 
@@ -165,14 +165,14 @@ fn formatted(options: &FormatOptions, size: u64, slots: &[u32]) -> (Vec<u8>, Vec
 }
 
 /// A volume with the first two passphrases in slots 0 and `second`.
-fn volume(version: Version, second: u32) -> (Vec<u8>, Vec<u8>) {
-    let data_offset = (version == Version::Luks2).then_some(1 << 20);
+fn volume(version: LuksVersion, second: u32) -> (Vec<u8>, Vec<u8>) {
+    let data_offset = (version == LuksVersion::Luks2).then_some(1 << 20);
     formatted(&FormatOptions { data_offset, ..options(version, 32) }, 3 << 20, &[0, second])
 }
 
 /// Bytes of a header that say what it has.
-fn header_len(version: Version) -> usize {
-    if version == Version::Luks1 { 1024 } else { 0x8000 }
+fn header_len(version: LuksVersion) -> usize {
+    if version == LuksVersion::Luks1 { 1024 } else { 0x8000 }
 }
 
 /// A disk of these bytes, and what can be done with it.
@@ -204,7 +204,7 @@ fn survives(
     count
 }
 
-fn commit(change: Result<crate::edit::Change<'_>, Error>, disk: &mut Disk) -> Result<(), Error> {
+fn commit(change: Result<crate::edit::HeaderChange<'_>, Error>, disk: &mut Disk) -> Result<(), Error> {
     let size = u64::try_from(disk.bytes.get_ref().len()).unwrap();
     change?.commit(disk, size).map(drop)
 }
@@ -223,7 +223,7 @@ fn replaced(edit: &Edit, key: &[u8], disk: &mut Disk) -> Result<(), Error> {
 
 #[test]
 fn luks2_key_added_at_every_cut() {
-    let (bytes, key) = volume(Version::Luks2, 1);
+    let (bytes, key) = volume(LuksVersion::Luks2, 1);
     let count = survives(&bytes, &key, &[&[0, 1], &[0, 1, 2]], |edit, disk| added(edit, &key, None, disk));
     assert!(count > 90, "{count}");
 }
@@ -231,8 +231,8 @@ fn luks2_key_added_at_every_cut() {
 /// The only good copy is never the first to be written.
 #[test]
 fn luks2_key_added_at_every_cut_beside_a_damaged_copy() {
-    let (bytes, key) = volume(Version::Luks2, 1);
-    for copy in [Copy::Primary, Copy::Secondary] {
+    let (bytes, key) = volume(LuksVersion::Luks2, 1);
+    for copy in [HeaderCopy::Primary, HeaderCopy::Secondary] {
         let mut image = Image { bytes: bytes.clone() };
         let start = image.offset(copy);
         image.bytes[start + 5000] ^= 1;
@@ -245,7 +245,7 @@ fn luks2_key_added_at_every_cut_beside_a_damaged_copy() {
 
 #[test]
 fn luks2_key_changed_removed_and_erased_at_every_cut() {
-    let (bytes, key) = volume(Version::Luks2, 1);
+    let (bytes, key) = volume(LuksVersion::Luks2, 1);
     survives(&bytes, &key, &[&[0, 1], &[0, 2]], |edit, disk| replaced(edit, &key, disk));
     survives(&bytes, &key, &[&[0, 1], &[1]], |edit, disk| commit(edit.remove(0, LastSlot::Keep), disk));
     let erased: &[&[usize]] = &[&[0, 1], &[0], &[1], &[]];
@@ -255,7 +255,7 @@ fn luks2_key_changed_removed_and_erased_at_every_cut() {
 /// Whatever is left of the removal of one key slot: where it opens nothing any more, the other is the last.
 #[test]
 fn removal_that_was_cut_off_does_not_let_the_last_slot_go() {
-    for version in [Version::Luks1, Version::Luks2] {
+    for version in [LuksVersion::Luks1, LuksVersion::Luks2] {
         let (bytes, key) = volume(version, 1);
         let size = u64::try_from(bytes.len()).unwrap();
         let (mut disk, edit) = loaded(&bytes);
@@ -278,7 +278,7 @@ fn removal_that_was_cut_off_does_not_let_the_last_slot_go() {
 
 #[test]
 fn luks2_uuid_label_and_priority_at_every_cut() {
-    let (bytes, key) = volume(Version::Luks2, 1);
+    let (bytes, key) = volume(LuksVersion::Luks2, 1);
     survives(&bytes, &key, &[&[0, 1]], |edit, disk| commit(edit.set_uuid(None), disk));
     survives(&bytes, &key, &[&[0, 1]], |edit, disk| commit(edit.set_label(Some("new"), Some("other")), disk));
     survives(&bytes, &key, &[&[0, 1]], |edit, disk| commit(edit.set_priority(1, Priority::Prefer), disk));
@@ -286,7 +286,7 @@ fn luks2_uuid_label_and_priority_at_every_cut() {
 
 #[test]
 fn luks2_size_of_the_data_at_every_cut() {
-    let (bytes, key) = volume(Version::Luks2, 1);
+    let (bytes, key) = volume(LuksVersion::Luks2, 1);
     let mut image = Image { bytes };
     image.edit(|json| json["segments"]["0"]["size"] = "8192".into());
     let size_of = |bytes: &[u8]| {
@@ -307,8 +307,8 @@ fn luks2_size_of_the_data_at_every_cut() {
 
 #[test]
 fn luks2_copy_repaired_at_every_cut() {
-    let (bytes, key) = volume(Version::Luks2, 1);
-    for copy in [Copy::Primary, Copy::Secondary] {
+    let (bytes, key) = volume(LuksVersion::Luks2, 1);
+    for copy in [HeaderCopy::Primary, HeaderCopy::Secondary] {
         let mut image = Image { bytes: bytes.clone() };
         let start = image.offset(copy);
         image.bytes[start + 5000] ^= 1;
@@ -321,7 +321,7 @@ fn luks2_copy_repaired_at_every_cut() {
 /// Slot 6 lies across two sectors, slot 7 in the second.
 #[test]
 fn luks1_key_added_at_every_cut() {
-    let (bytes, key) = volume(Version::Luks1, 1);
+    let (bytes, key) = volume(LuksVersion::Luks1, 1);
     for slot in [2, 6, 7] {
         survives(&bytes, &key, &[&[0, 1], &[0, 1, 2]], |edit, disk| added(edit, &key, Some(slot), disk));
     }
@@ -330,7 +330,7 @@ fn luks1_key_added_at_every_cut() {
 #[test]
 fn luks1_key_changed_removed_and_erased_at_every_cut() {
     for second in [1, 6] {
-        let (bytes, key) = volume(Version::Luks1, second);
+        let (bytes, key) = volume(LuksVersion::Luks1, second);
         // With one copy of the header, the new passphrase opens first, and then the old one no longer.
         survives(&bytes, &key, &[&[0, 1], &[0, 1, 2], &[0, 2]], |edit, disk| replaced(edit, &key, disk));
         survives(&bytes, &key, &[&[0, 1], &[0]], |edit, disk| commit(edit.remove(second, LastSlot::Keep), disk));
@@ -344,7 +344,7 @@ fn luks1_key_changed_removed_and_erased_at_every_cut() {
 /// less than this is promised: from every cut, the same command ends in the header of the backup.
 #[test]
 fn restore_is_finished_from_every_cut() {
-    for version in [Version::Luks2, Version::Luks1] {
+    for version in [LuksVersion::Luks2, LuksVersion::Luks1] {
         let (bytes, key) = volume(version, 1);
         let size = u64::try_from(bytes.len()).unwrap();
         let edit = Edit::load(&mut Cursor::new(&bytes), size).unwrap();
@@ -373,13 +373,13 @@ fn restore_is_finished_from_every_cut() {
 /// A header that is made, and what was a header of the other version there before.
 #[test]
 fn header_that_is_made_is_durable() {
-    for version in [Version::Luks1, Version::Luks2] {
-        let other = if version == Version::Luks1 { Version::Luks2 } else { Version::Luks1 };
+    for version in [LuksVersion::Luks1, LuksVersion::Luks2] {
+        let other = if version == LuksVersion::Luks1 { LuksVersion::Luks2 } else { LuksVersion::Luks1 };
         let (bytes, _) = volume(other, 1);
         for before in [vec![0; bytes.len()], bytes] {
             let mut disk = Disk::new(&before);
             let size = u64::try_from(before.len()).unwrap();
-            let data_offset = (version == Version::Luks2).then_some(1 << 20);
+            let data_offset = (version == LuksVersion::Luks2).then_some(1 << 20);
             let options = FormatOptions { data_offset, ..options(version, 32) };
             let key = format(&mut disk, size, PASSPHRASES[2], &options).unwrap();
             assert_eq!(opening(disk.bytes.get_ref(), &key), [2]);
@@ -391,7 +391,7 @@ fn header_that_is_made_is_durable() {
 /// With the old header put back, the removed passphrase opens nothing.
 #[test]
 fn removed_key_material_is_overwritten() {
-    for version in [Version::Luks2, Version::Luks1] {
+    for version in [LuksVersion::Luks2, LuksVersion::Luks1] {
         let (bytes, key) = volume(version, 1);
         let (mut disk, edit) = loaded(&bytes);
         commit(edit.remove(1, LastSlot::Keep), &mut disk).unwrap();
@@ -406,7 +406,7 @@ fn removed_key_material_is_overwritten() {
 /// old header put back.
 #[test]
 fn removal_is_never_believed_before_the_key_material_is_gone() {
-    for version in [Version::Luks2, Version::Luks1] {
+    for version in [LuksVersion::Luks2, LuksVersion::Luks1] {
         let (bytes, _) = volume(version, 1);
         let size = u64::try_from(bytes.len()).unwrap();
         let edit = Edit::load(&mut Cursor::new(&bytes), size).unwrap();
@@ -436,7 +436,7 @@ fn removal_is_never_believed_before_the_key_material_is_gone() {
 /// As a change that was cut off leaves it: the header does not know of the second slot.
 #[test]
 fn erased_volume_has_no_key_material_that_was_lost_before() {
-    for version in [Version::Luks2, Version::Luks1] {
+    for version in [LuksVersion::Luks2, LuksVersion::Luks1] {
         let (bytes, _) = volume(version, 1);
         let size = u64::try_from(bytes.len()).unwrap();
         let edit = Edit::load(&mut Cursor::new(&bytes), size).unwrap();

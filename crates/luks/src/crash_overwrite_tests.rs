@@ -21,8 +21,8 @@ fn fill(bytes: &mut Vec<u8>, key: &[u8]) -> Error {
 }
 
 /// A volume whose slots are all in use, by `key_len` bytes each; the second passphrase is in slot `second`.
-fn full(version: Version, key_len: u32, second: u32) -> (Vec<u8>, Vec<u8>) {
-    let data_offset = (version == Version::Luks2).then_some(512 << 10);
+fn full(version: LuksVersion, key_len: u32, second: u32) -> (Vec<u8>, Vec<u8>) {
+    let data_offset = (version == LuksVersion::Luks2).then_some(512 << 10);
     let options = FormatOptions { data_offset, ..options(version, key_len) };
     let (mut bytes, key) = formatted(&options, SIZE, &[0, second]);
     let error = fill(&mut bytes, &key);
@@ -70,7 +70,7 @@ fn change(bytes: &[u8], key: &[u8], sets: &[&[usize]], slot: u32, passphrase: &[
 #[test]
 fn luks1_key_changed_at_every_cut_where_all_slots_are_in_use() {
     for second in [1, 6] {
-        let (bytes, key) = full(Version::Luks1, 32, second);
+        let (bytes, key) = full(LuksVersion::Luks1, 32, second);
         let new = PASSPHRASES[2];
         let after = change(&bytes, &key, &[&[0, 1], &[0, 2]], second, new, false);
         if second == 1 {
@@ -79,8 +79,8 @@ fn luks1_key_changed_at_every_cut_where_all_slots_are_in_use() {
         let before = PASSPHRASES[1];
         let back = change(&after, &key, &[&[0, 2], &[0, 1]], second, before, false);
         let places = |bytes: &[u8]| match read(&mut Cursor::new(bytes), SIZE).unwrap() {
-            Header::V1(header) => header.sectors,
-            Header::V2(_) => unreachable!("it is LUKS1"),
+            LuksHeader::V1(header) => header.sectors,
+            LuksHeader::V2(_) => unreachable!("it is LUKS1"),
         };
         assert_ne!(places(&after), places(&bytes));
         assert_eq!(places(&back), places(&bytes));
@@ -90,7 +90,7 @@ fn luks1_key_changed_at_every_cut_where_all_slots_are_in_use() {
 /// Where one sector cannot say it all, or something lies behind the slots, nothing moves there.
 #[test]
 fn luks1_key_moves_to_no_place_that_is_not_empty() {
-    let (mut bytes, key) = full(Version::Luks1, 32, 6);
+    let (mut bytes, key) = full(LuksVersion::Luks1, 32, 6);
     let refused = |bytes: &[u8], slot, new: &NewSlot| {
         let edit = Edit::load(&mut Cursor::new(bytes), SIZE).unwrap();
         let change = edit.replace(slot, &key, PASSPHRASES[2], new);
@@ -109,7 +109,7 @@ fn luks1_key_moves_to_no_place_that_is_not_empty() {
 fn key_changed_in_place_at_every_cut_leaves_the_others_alone() {
     let sets: &[&[usize]] = &[&[0, 1], &[0], &[0, 2]];
     let new = PASSPHRASES[2];
-    for (version, key_len, second) in [(Version::Luks2, 32, 1), (Version::Luks1, 64, 6)] {
+    for (version, key_len, second) in [(LuksVersion::Luks2, 32, 1), (LuksVersion::Luks1, 64, 6)] {
         let (bytes, key) = full(version, key_len, second);
         let edit = Edit::load(&mut Cursor::new(&bytes), SIZE).unwrap();
         assert!(edit.replace(second, &key, new, &new_slot()).is_err());
@@ -119,7 +119,7 @@ fn key_changed_in_place_at_every_cut_leaves_the_others_alone() {
 
 #[test]
 fn slot_that_was_half_overwritten_does_not_let_the_last_one_go() {
-    for version in [Version::Luks2, Version::Luks1] {
+    for version in [LuksVersion::Luks2, LuksVersion::Luks1] {
         let (bytes, key) = volume(version, 1);
         let (mut disk, edit) = loaded(&bytes);
         let change = edit.replace_in_place(1, &key, PASSPHRASES[2], &new_slot());
@@ -138,7 +138,7 @@ fn slot_that_was_half_overwritten_does_not_let_the_last_one_go() {
 /// The other key is whole or not there.
 #[test]
 fn luks2_other_key_added_at_every_cut() {
-    let (bytes, key) = volume(Version::Luks2, 1);
+    let (bytes, key) = volume(LuksVersion::Luks2, 1);
     let (other, mut seen) = ([7; 24], [0; 2]);
     let (mut disk, edit) = loaded(&bytes);
     let change = edit.add_unbound(&other, PASSPHRASES[2], &new_slot());
@@ -159,7 +159,7 @@ fn luks2_other_key_added_at_every_cut() {
 /// Remains of a removal that was cut off are overwritten in the end, and nothing else in between.
 #[test]
 fn unused_places_wiped_at_every_cut() {
-    for version in [Version::Luks2, Version::Luks1] {
+    for version in [LuksVersion::Luks2, LuksVersion::Luks1] {
         let (bytes, key) = volume(version, 1);
         let added = {
             let (mut disk, edit) = loaded(&bytes);
@@ -183,12 +183,12 @@ fn unused_places_wiped_at_every_cut() {
 /// The header does not name that place any more.
 #[test]
 fn place_that_a_luks1_slot_has_left_is_wiped_when_asked() {
-    let (bytes, key) = full(Version::Luks1, 32, 1);
+    let (bytes, key) = full(LuksVersion::Luks1, 32, 1);
     let (mut disk, edit) = loaded(&bytes);
     let moved = edit.replace(1, &key, PASSPHRASES[2], &new_slot());
     commit(moved.map(|(change, _)| change), &mut disk).unwrap();
     let after = disk.bytes.into_inner();
-    let Header::V1(header) = read(&mut Cursor::new(&bytes), SIZE).unwrap() else {
+    let LuksHeader::V1(header) = read(&mut Cursor::new(&bytes), SIZE).unwrap() else {
         unreachable!("it is LUKS1");
     };
     let start = header.sectors[1] as usize * SECTOR;
@@ -206,7 +206,7 @@ fn place_that_a_luks1_slot_has_left_is_wiped_when_asked() {
 /// Such a place is none for a slot then, and what needs no place goes on.
 #[test]
 fn place_that_cannot_be_read_keeps_no_luks1_slot_from_being_removed() {
-    let (bytes, key) = full(Version::Luks1, 32, 1);
+    let (bytes, key) = full(LuksVersion::Luks1, 32, 1);
     let load =
         |readable| Edit::load(&mut Device { disk: Cursor::new(bytes.clone()), readable, write: () }, SIZE).unwrap();
     let replace = |edit: &Edit| {
@@ -222,10 +222,10 @@ fn place_that_cannot_be_read_keeps_no_luks1_slot_from_being_removed() {
 /// The header is not there afterwards: whoever put it back would open the volume with what is left.
 #[test]
 fn what_cannot_be_overwritten_leaves_no_other_key_material() {
-    for version in [Version::Luks2, Version::Luks1] {
+    for version in [LuksVersion::Luks2, LuksVersion::Luks1] {
         let (before, key) = volume(version, 1);
         let old = Edit::load(&mut Cursor::new(&before), SIZE).unwrap();
-        let slots = if version == Version::Luks1 { 4096 } else { 0x8000 };
+        let slots = if version == LuksVersion::Luks1 { 4096 } else { 0x8000 };
         // A file system that is full, below a file with a hole in it.
         let write = |disk: &mut Cursor<Vec<u8>>, bytes: &[u8]| {
             let at = disk.position();

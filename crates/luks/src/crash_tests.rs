@@ -3,7 +3,7 @@
 
 use std::io::{self, Cursor, Write};
 
-use crate::format::{FormatOptions, Version, format};
+use crate::format::{FormatOptions, LuksVersion, format};
 use crate::testing::{Device, Image, PASSPHRASE, cheap_options};
 use crate::{Error, ErrorKind, UnlockOptions, read};
 
@@ -55,8 +55,8 @@ fn states(old: &Image, options: &FormatOptions) -> Vec<&'static str> {
 
 #[test]
 fn new_volume_over_an_old_one_goes_from_old_to_none_to_new() {
-    let luks2 = FormatOptions { data_offset: Some(512 << 10), ..cheap_options(Version::Luks2) };
-    let luks1 = FormatOptions { key_len: 32, ..cheap_options(Version::Luks1) };
+    let luks2 = FormatOptions { data_offset: Some(512 << 10), ..cheap_options(LuksVersion::Luks2) };
+    let luks1 = FormatOptions { key_len: 32, ..cheap_options(LuksVersion::Luks1) };
     let mut longer = Image::luks2();
     longer.bytes.resize((2 << 20) + 4096, 0);
     for (old, options) in [(Image::luks2(), &luks2), (longer, &luks1), (Image::luks1(), &luks2)] {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::*;
-use crate::edit::{Change, TokenPlace, TokenSlots};
+use crate::edit::{HeaderChange, TokenPlace, TokenSlots};
 
 const TOKEN: &str = r#"{"type":"other","keyslots":["1"],"strange":[1,{"a":null}]}"#;
 
@@ -12,14 +12,18 @@ fn tokens(bytes: &[u8], key: &[u8], passphrases: &[usize]) -> Value {
     assert!(opening(bytes, key).starts_with(passphrases));
     let size = u64::try_from(bytes.len()).unwrap();
     match read(&mut Cursor::new(bytes), size).unwrap() {
-        Header::V2(header) => header.metadata.json["tokens"].clone(),
-        Header::V1(_) => panic!("LUKS2"),
+        LuksHeader::V2(header) => header.metadata.json["tokens"].clone(),
+        LuksHeader::V1(_) => panic!("LUKS2"),
     }
 }
 
 /// Makes a change and cuts it everywhere. Returns the disk that it ends in.
 #[track_caller]
-fn old_or_new_tokens(before: &[u8], key: &[u8], change: impl FnOnce(&Edit) -> Result<Change<'_>, Error>) -> Vec<u8> {
+fn old_or_new_tokens(
+    before: &[u8],
+    key: &[u8],
+    change: impl FnOnce(&Edit) -> Result<HeaderChange<'_>, Error>,
+) -> Vec<u8> {
     let mut disk = Disk::new(before);
     let size = u64::try_from(before.len()).unwrap();
     let edit = Edit::load(&mut disk, size).unwrap();
@@ -40,7 +44,7 @@ fn old_or_new_tokens(before: &[u8], key: &[u8], change: impl FnOnce(&Edit) -> Re
 
 #[test]
 fn tokens_set_replaced_unassigned_and_removed_at_every_cut() {
-    let (bytes, key) = volume(Version::Luks2, 1);
+    let (bytes, key) = volume(LuksVersion::Luks2, 1);
     let place = TokenPlace::default();
     let bytes = old_or_new_tokens(&bytes, &key, |edit| {
         let set = edit.set_token(TOKEN, place, TokenSlots::One(0));
@@ -57,7 +61,7 @@ fn tokens_set_replaced_unassigned_and_removed_at_every_cut() {
 
 #[test]
 fn clevis_token_added_at_every_cut() {
-    let (bytes, key) = volume(Version::Luks2, 1);
+    let (bytes, key) = volume(LuksVersion::Luks2, 1);
     let jwe = serde_json::json!({"protected": "e30", "tag": "AA"});
     let after = old_or_new_tokens(&bytes, &key, |edit| {
         let token = serde_json::json!({"type": "clevis", "keyslots": [], "jwe": jwe});
@@ -71,7 +75,7 @@ fn clevis_token_added_at_every_cut() {
 /// The key slot and its token come in one step.
 #[test]
 fn recovery_key_added_at_every_cut() {
-    let (bytes, key) = volume(Version::Luks2, 1);
+    let (bytes, key) = volume(LuksVersion::Luks2, 1);
     let after = old_or_new_tokens(&bytes, &key, |edit| {
         let added = edit.add_recovery(&key, PASSPHRASES[2], None);
         added.map(|(change, ..)| change)

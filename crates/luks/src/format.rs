@@ -6,7 +6,7 @@ use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions, Spe
 use cryptline_sys::SecretBuf;
 
 pub use crate::cost::{KdfCost, KdfKind, benchmark};
-pub use crate::options::{FormatOptions, Version};
+pub use crate::options::{FormatOptions, LuksVersion};
 
 use crate::area::{KEY_LEN_MAX, is_null_cipher, parse_cipher};
 use crate::error::{Error, quote};
@@ -61,13 +61,13 @@ pub fn format_with_key(
     let hash = Hash::by_name(&options.hash)?.name().to_owned();
     let cost = match (&options.seed, options.version) {
         (None, _) => options.cost.clone(),
-        (Some(_), Version::Luks1) => options.cost.fixed(KdfKind::Pbkdf2),
-        (Some(_), Version::Luks2) => options.cost.fixed(options.kdf_of_luks2()),
+        (Some(_), LuksVersion::Luks1) => options.cost.fixed(KdfKind::Pbkdf2),
+        (Some(_), LuksVersion::Luks2) => options.cost.fixed(options.kdf_of_luks2()),
     };
     let options = &FormatOptions { hash, cost, ..options.clone() };
     match options.version {
-        Version::Luks1 => luks1::format(device, device_size, passphrase, key, options),
-        Version::Luks2 => luks2::format(device, device_size, passphrase, key, options),
+        LuksVersion::Luks1 => luks1::format(device, device_size, passphrase, key, options),
+        LuksVersion::Luks2 => luks2::format(device, device_size, passphrase, key, options),
     }
 }
 
@@ -139,8 +139,8 @@ impl FormatOptions {
     /// [`Error::Parameters`] for impossible options.
     pub fn header_len(&self) -> Result<u64, Error> {
         match self.version {
-            Version::Luks1 => luks1::header_len(self),
-            Version::Luks2 => luks2::header_len(self),
+            LuksVersion::Luks1 => luks1::header_len(self),
+            LuksVersion::Luks2 => luks2::header_len(self),
         }
     }
 
@@ -148,8 +148,8 @@ impl FormatOptions {
     #[must_use]
     pub fn metadata_len(&self) -> u64 {
         match self.version {
-            Version::Luks1 => 4096,
-            Version::Luks2 => 2 * self.metadata_size.unwrap_or(luks2::COPY_SIZE),
+            LuksVersion::Luks1 => 4096,
+            LuksVersion::Luks2 => 2 * self.metadata_size.unwrap_or(luks2::COPY_SIZE),
         }
     }
 
@@ -159,8 +159,8 @@ impl FormatOptions {
     /// [`Error::Parameters`] for impossible options.
     pub fn data_start(&self) -> Result<u64, Error> {
         match self.version {
-            Version::Luks1 => luks1::data_start(self),
-            Version::Luks2 => luks2::data_start(self),
+            LuksVersion::Luks1 => luks1::data_start(self),
+            LuksVersion::Luks2 => luks2::data_start(self),
         }
     }
 
@@ -171,8 +171,8 @@ impl FormatOptions {
     /// Data begins at a multiple of so many bytes.
     fn alignment(&self) -> u64 {
         match self.version {
-            Version::Luks1 => 512,
-            Version::Luks2 => 4096,
+            LuksVersion::Luks1 => 512,
+            LuksVersion::Luks2 => 4096,
         }
     }
 }
@@ -200,7 +200,7 @@ mod tests {
     use crate::{ErrorKind, KdfLimits, Seed};
     use base16ct::lower::encode_string as hex;
 
-    fn seeded(version: Version) -> FormatOptions {
+    fn seeded(version: LuksVersion) -> FormatOptions {
         let seed = SecretBuf::copy_of(b"0123456789abcdef").unwrap();
         FormatOptions { seed: Some(Seed::new(seed).unwrap()), data_offset: Some(2 << 20), ..cheap_options(version) }
     }
@@ -210,8 +210,8 @@ mod tests {
     fn one_seed_makes_one_header() {
         const SIZE: u64 = (2 << 20) + 4096;
         let golden = [
-            (Version::Luks1, "d2055e84dba251a6d5aef7d244cbedf6a51bd842841a480397a4dfe79a315199"),
-            (Version::Luks2, "8d81eaaa655dc443c394b7745ee695f46fab1585c978490a2c8fb5523370e06b"),
+            (LuksVersion::Luks1, "d2055e84dba251a6d5aef7d244cbedf6a51bd842841a480397a4dfe79a315199"),
+            (LuksVersion::Luks2, "8d81eaaa655dc443c394b7745ee695f46fab1585c978490a2c8fb5523370e06b"),
         ];
         for (version, golden) in golden {
             let image = Image::format(SIZE, &seeded(version));
@@ -233,14 +233,19 @@ mod tests {
     fn seeds_and_ciphers_that_make_a_keystream_are_refused_together() {
         let with = |cipher: &str, seed: Option<Seed>| {
             let accepted_ciphers = vec![cipher.into()];
-            let options =
-                FormatOptions { cipher: cipher.into(), key_len: 32, seed, accepted_ciphers, ..seeded(Version::Luks2) };
+            let options = FormatOptions {
+                cipher: cipher.into(),
+                key_len: 32,
+                seed,
+                accepted_ciphers,
+                ..seeded(LuksVersion::Luks2)
+            };
             let mut device = std::io::Cursor::new(vec![0; 4 << 20]);
             let made = format(&mut device, 4 << 20, PASSPHRASE, &options);
             let untouched = device.get_ref().iter().all(|&byte| byte == 0);
             (made.map(drop), untouched)
         };
-        let seed = || seeded(Version::Luks2).seed;
+        let seed = || seeded(LuksVersion::Luks2).seed;
         for cipher in ["aes-ctr-plain64", "capi:ctr(aes)-plain64"] {
             let (made, untouched) = with(cipher, seed());
             let error = made.unwrap_err();
@@ -253,7 +258,7 @@ mod tests {
 
     #[test]
     fn nothing_is_measured_with_a_seed() {
-        let mut options = seeded(Version::Luks2);
+        let mut options = seeded(LuksVersion::Luks2);
         options.cost = KdfCost { memory_kib: Some(32), ..KdfCost::default() };
         let header = Image::format((2 << 20) + 4096, &options).read().unwrap();
         let kdf = header.info().keyslots[0].kdf.clone().unwrap();

@@ -4,17 +4,17 @@ use cryptline_cipher::CipherSpec;
 
 use crate::hash::Hash;
 use crate::luks2::metadata::Digest;
-use crate::{Header, Segment};
+use crate::{DataSegment, LuksHeader};
 
 /// Bytes of an identity.
 const LEN: usize = 32;
 
-impl Header {
+impl LuksHeader {
     /// An identity of the volume: the same as long as its bytes mean the same under the same key, whatever becomes of
     /// its key slots; another for every other volume. It is made of what the header shows to anybody, and does
     /// not help to guess a passphrase. `None` where the header does not tell one key from another.
     #[must_use]
-    pub fn identity(&self, segments: &[Segment]) -> Option<String> {
+    pub fn identity(&self, segments: &[DataSegment]) -> Option<String> {
         let key = match self {
             Self::V1(header) => Some(&header.digest[..]),
             Self::V2(header) => header.metadata.digests.values().find_map(of_data),
@@ -52,11 +52,11 @@ mod tests {
 
     use super::*;
     use crate::SegmentPolicy;
-    use crate::format::{FormatOptions, KdfCost, KdfKind, Version, format};
+    use crate::format::{FormatOptions, KdfCost, KdfKind, LuksVersion, format};
 
     const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
-    fn made(version: Version) -> (Header, Vec<Segment>) {
+    fn made(version: LuksVersion) -> (LuksHeader, Vec<DataSegment>) {
         let options = FormatOptions {
             version,
             kdf: Some(KdfKind::Pbkdf2),
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn volumes_of_one_name_and_passphrase_have_identities_of_their_own() {
-        for version in [Version::Luks1, Version::Luks2] {
+        for version in [LuksVersion::Luks1, LuksVersion::Luks2] {
             let ((one, segment), (other, alike)) = (made(version), made(version));
             assert_eq!(one.uuid(), other.uuid());
             let identity = one.identity(&segment);
@@ -88,9 +88,9 @@ mod tests {
 
     #[test]
     fn key_slots_do_not_change_an_identity() {
-        let (mut header, segment) = made(Version::Luks2);
+        let (mut header, segment) = made(LuksVersion::Luks2);
         let identity = header.identity(&segment);
-        let Header::V2(changed) = &mut header else {
+        let LuksHeader::V2(changed) = &mut header else {
             panic!("a LUKS2 header");
         };
         changed.metadata.keyslots.clear();

@@ -6,11 +6,11 @@ use serde::Serialize;
 use crate::error::printable;
 use crate::kdf::Kdf;
 use crate::luks2::metadata::{Keyslot, Priority};
-use crate::{Header, luks1, luks2};
+use crate::{LuksHeader, luks1, luks2};
 
 /// Content of a header.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Info {
+pub struct HeaderInfo {
     /// 1 or 2.
     pub version: u8,
     /// UUID of the volume.
@@ -162,10 +162,10 @@ pub struct TokenInfo {
     pub key_description: Option<String>,
 }
 
-impl Header {
+impl LuksHeader {
     /// The header described.
     #[must_use]
-    pub fn info(&self) -> Info {
+    pub fn info(&self) -> HeaderInfo {
         match self {
             Self::V1(header) => of_luks1(header),
             Self::V2(header) => of_luks2(header),
@@ -173,7 +173,7 @@ impl Header {
     }
 }
 
-fn of_luks1(header: &luks1::Header) -> Info {
+fn of_luks1(header: &luks1::Luks1Header) -> HeaderInfo {
     let key_bits = header.key_len * 8;
     let keyslots = header.active_slots().map(|(id, slot)| {
         let extent = slot.extent(header.key_len);
@@ -208,18 +208,18 @@ fn of_luks1(header: &luks1::Header) -> Info {
         offset: u64::from(header.payload_sector) * 512,
         ..SegmentInfo::default()
     };
-    Info {
+    HeaderInfo {
         version: 1,
         uuid: printable(&header.uuid),
         segments: vec![segment],
         keyslots,
         digests: vec![digest],
         warnings: header.warnings.clone(),
-        ..Info::default()
+        ..HeaderInfo::default()
     }
 }
 
-fn of_luks2(header: &luks2::Header) -> Info {
+fn of_luks2(header: &luks2::Luks2Header) -> HeaderInfo {
     let (binary, metadata) = (&header.binary, &header.metadata);
     let tokens = metadata.tokens.iter().map(|(&id, token)| TokenInfo {
         id,
@@ -227,7 +227,7 @@ fn of_luks2(header: &luks2::Header) -> Info {
         keyslots: token.keyslots.clone(),
         key_description: token.key_description.as_deref().map(printable),
     });
-    Info {
+    HeaderInfo {
         version: 2,
         uuid: printable(&binary.uuid),
         label: Some(printable(&binary.label)),
@@ -251,7 +251,7 @@ fn of_luks2(header: &luks2::Header) -> Info {
     }
 }
 
-fn luks2_segments(header: &luks2::Header) -> Vec<SegmentInfo> {
+fn luks2_segments(header: &luks2::Luks2Header) -> Vec<SegmentInfo> {
     let metadata = &header.metadata;
     let key_bits = |segment: u32| {
         let digest = metadata.digests.values().find(|digest| digest.segments.contains(&segment))?;
@@ -295,7 +295,7 @@ fn luks2_keyslot(id: u32, slot: &Keyslot) -> KeyslotInfo {
     }
 }
 
-fn luks2_digests(header: &luks2::Header) -> Vec<DigestInfo> {
+fn luks2_digests(header: &luks2::Luks2Header) -> Vec<DigestInfo> {
     let digests = header.metadata.digests.iter().map(|(&id, digest)| {
         let kdf = digest.pbkdf2.as_ref().map(|(kdf, _)| kdf_info(kdf)).unwrap_or_default();
         DigestInfo {
@@ -354,7 +354,7 @@ mod tests {
             json["segments"]["0"]["integrity"] = json!({"type": evil});
             json["digests"]["0"]["hash"] = json!(evil);
         });
-        image.edit_binary(crate::luks2::Copy::Primary, |binary| {
+        image.edit_binary(crate::luks2::HeaderCopy::Primary, |binary| {
             binary.label = evil.into();
             binary.subsystem = evil.into();
             binary.epoch += 1;

@@ -71,16 +71,16 @@ use std::time::Duration;
 
 pub use hash::Hash;
 
-pub use area::{Extent, KEY_LEN_MAX};
+pub use area::{Area, KEY_LEN_MAX};
 pub use budget::KdfLimits;
 pub use error::{Error, ErrorKind, Guess, time_text};
-pub use info::Info;
+pub use info::HeaderInfo;
 pub use kdf::{Argon2Variant, Kdf};
 pub use memory::{Available, available_for_files, available_within_limits};
 pub use random::Seed;
-pub use segment::{Segment, SegmentPolicy};
+pub use segment::{DataSegment, SegmentPolicy};
 pub use trust::{Doubted, Trust};
-pub use unlock::{PASSPHRASE_LEN_MAX, UnlockOptions, Unlocked};
+pub use unlock::{PASSPHRASE_LEN_MAX, UnlockOptions, UnlockedSlot};
 
 use budget::Budget;
 use device::{read_at, to_u64};
@@ -92,11 +92,11 @@ const MAGIC_CEPH: [u8; 6] = *b"RBDL\xba\xbe";
 
 /// A header that has been checked.
 #[derive(Clone, Debug)]
-pub enum Header {
+pub enum LuksHeader {
     /// LUKS1.
-    V1(luks1::Header),
+    V1(luks1::Luks1Header),
     /// LUKS2.
-    V2(luks2::Header),
+    V2(luks2::Luks2Header),
 }
 
 /// Reads the header of `device`, which has `device_size` bytes: detects its version, checks it,
@@ -104,7 +104,7 @@ pub enum Header {
 ///
 /// # Errors
 /// As [`look`], and as [`Header::check_writable`].
-pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header, Error> {
+pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<LuksHeader, Error> {
     let header = look(device, device_size)?;
     header.check_writable()?;
     Ok(header)
@@ -115,7 +115,7 @@ pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header,
 /// # Errors
 /// [`Error::NotLuks`], [`Error::Truncated`], [`Error::BothCopiesDamaged`], [`Error::Invalid`],
 /// [`Error::NewerVersion`], [`Error::NotSupported`] or [`Error::Io`].
-pub fn look(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header, Error> {
+pub fn look(device: &mut (impl Read + Seek), device_size: u64) -> Result<LuksHeader, Error> {
     let mut start = [0; 8];
     if device_size < to_u64(start.len()) {
         return Err(Error::NotLuks);
@@ -128,15 +128,15 @@ pub fn look(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header,
         ));
     }
     if start[..6] == MAGIC && version == 1 {
-        return luks1::read(device, device_size).map(Header::V1);
+        return luks1::read(device, device_size).map(LuksHeader::V1);
     }
     if start[..6] == MAGIC && version > 2 {
         return Err(Error::NewerVersion(version));
     }
-    luks2::look(device, device_size).map(Header::V2)
+    luks2::look(device, device_size).map(LuksHeader::V2)
 }
 
-impl Header {
+impl LuksHeader {
     /// Refuses a volume that may be read and must not be written to.
     ///
     /// # Errors
@@ -160,7 +160,7 @@ impl Header {
     ///
     /// # Errors
     /// As [`luks1::Header::segments`] and [`luks2::Header::segments`].
-    pub fn segments(&self, policy: SegmentPolicy) -> Result<Vec<Segment>, Error> {
+    pub fn segments(&self, policy: SegmentPolicy) -> Result<Vec<DataSegment>, Error> {
         match self {
             Self::V1(header) => header.segments(policy),
             Self::V2(header) => header.segments(policy),
@@ -186,7 +186,7 @@ impl Header {
         device: &mut (impl Read + Seek),
         passphrase: &[u8],
         options: &UnlockOptions,
-    ) -> Result<Unlocked, Error> {
+    ) -> Result<UnlockedSlot, Error> {
         match self {
             Self::V1(header) => header.unlock(device, passphrase, options),
             Self::V2(header) => header.unlock(device, passphrase, options),

@@ -27,7 +27,7 @@ pub struct Available {
 }
 
 /// One of the things that bound memory, in KiB.
-struct Bound {
+struct MemoryBound {
     name: String,
     /// All of it, used or not.
     total: u64,
@@ -62,7 +62,7 @@ fn within_limits(root: &Path, limits: [Option<u64>; 2]) -> Option<Available> {
     least(bounds)
 }
 
-fn least(bounds: Vec<Bound>) -> Option<Available> {
+fn least(bounds: Vec<MemoryBound>) -> Option<Available> {
     let least = bounds.into_iter().min_by_key(|bound| bound.left)?;
     Some(Available { kib: least.left, bound: least.name })
 }
@@ -84,11 +84,11 @@ enum Swap {
 }
 
 /// Everything that bounds memory, by the files below `root`.
-fn bounds(root: &Path, limits: [Option<u64>; 2]) -> Vec<Bound> {
+fn bounds(root: &Path, limits: [Option<u64>; 2]) -> Vec<MemoryBound> {
     bounds_with(root, limits, Swap::Used)
 }
 
-fn bounds_with(root: &Path, limits: [Option<u64>; 2], swap: Swap) -> Vec<Bound> {
+fn bounds_with(root: &Path, limits: [Option<u64>; 2], swap: Swap) -> Vec<MemoryBound> {
     let mut bounds = Vec::new();
     let meminfo = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
     let field = |name| field_kib(&meminfo, name);
@@ -97,7 +97,7 @@ fn bounds_with(root: &Path, limits: [Option<u64>; 2], swap: Swap) -> Vec<Bound> 
         Swap::Unused => 0,
     };
     if let (Some(total), Some(available)) = (field("MemTotal:"), field("MemAvailable:")) {
-        bounds.push(Bound { name: MACHINE.into(), total, left: available.saturating_add(swap), is_soft: false });
+        bounds.push(MemoryBound { name: MACHINE.into(), total, left: available.saturating_add(swap), is_soft: false });
     }
     for (hierarchy, group) in groups(root) {
         bounds.extend(group_bounds(hierarchy, &group, swap));
@@ -107,7 +107,7 @@ fn bounds_with(root: &Path, limits: [Option<u64>; 2], swap: Swap) -> Vec<Bound> 
     for ((limit, used), name) in limits.into_iter().zip(["VmSize:", "VmData:"]).zip(names) {
         if let Some(limit) = limit {
             let used = field_kib(&status, used).unwrap_or(0);
-            bounds.push(Bound {
+            bounds.push(MemoryBound {
                 name: name.into(),
                 total: limit / 1024,
                 left: (limit / 1024).saturating_sub(used),
@@ -133,7 +133,7 @@ fn groups(root: &Path) -> Vec<(Hierarchy, PathBuf)> {
     let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
     let (mine, mounts) = (read("proc/self/cgroup"), read("proc/self/mountinfo"));
     let mut groups = Vec::new();
-    for mount in mounts.lines().filter_map(Mount::parse) {
+    for mount in mounts.lines().filter_map(CgroupMount::parse) {
         let mut lines = mine.lines().filter_map(|line| group_of(line));
         let Some((_, path)) = lines.find(|(hierarchy, _)| *hierarchy == mount.hierarchy) else {
             continue;
@@ -162,13 +162,13 @@ fn group_of(line: &str) -> Option<(Hierarchy, &str)> {
 }
 
 /// Where a hierarchy is mounted, and which of its groups is there.
-struct Mount<'a> {
+struct CgroupMount<'a> {
     hierarchy: Hierarchy,
     root: &'a Path,
     point: &'a Path,
 }
 
-impl<'a> Mount<'a> {
+impl<'a> CgroupMount<'a> {
     /// A line of `/proc/self/mountinfo`: `ID PARENT DEVICE ROOT POINT OPTIONS ... - TYPE SOURCE OPTIONS`.
     fn parse(line: &'a str) -> Option<Self> {
         let (place, kind) = line.split_once(" - ")?;
@@ -184,7 +184,7 @@ impl<'a> Mount<'a> {
 }
 
 /// Bounds of the group in `folder`; none where it has no limit. `swap_free` is the machine's.
-fn group_bounds(hierarchy: Hierarchy, folder: &Path, swap_free: u64) -> Vec<Bound> {
+fn group_bounds(hierarchy: Hierarchy, folder: &Path, swap_free: u64) -> Vec<MemoryBound> {
     let number = |name: &str| {
         let text = fs::read_to_string(folder.join(name)).ok()?;
         Some(text.trim().parse::<u64>().ok()? / 1024)
@@ -224,7 +224,7 @@ fn group_bounds(hierarchy: Hierarchy, folder: &Path, swap_free: u64) -> Vec<Boun
     let bound = |name: &&str| {
         let limit = number(name)?;
         let left = left_of(limit).saturating_add(swap);
-        Some(Bound {
+        Some(MemoryBound {
             name: "its control group".into(),
             total: limit,
             left: together.map_or(left, |together| left.min(together)),

@@ -8,10 +8,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::luks2::binary::Copy;
+use crate::luks2::binary::HeaderCopy;
 use crate::seal::{Covers, MeasureHash};
 use crate::testing::Image;
-use crate::{Header, KdfLimits, SegmentPolicy, UnlockOptions, look};
+use crate::{KdfLimits, LuksHeader, SegmentPolicy, UnlockOptions, look};
 
 /// Everything a caller may do with a device of these bytes.
 fn exercise(bytes: &[u8]) {
@@ -154,8 +154,8 @@ proptest! {
 #[test]
 fn mutations_of_the_json_reach_the_validator() {
     let mut image = Image::luks2();
-    image.rewrite(Copy::Secondary, b"{", |_| ());
-    image.rewrite(Copy::Primary, b"{}", |_| ());
+    image.rewrite(HeaderCopy::Secondary, b"{", |_| ());
+    image.rewrite(HeaderCopy::Primary, b"{}", |_| ());
     assert!(image.read().unwrap_err().to_string().contains("no \"keyslots\""));
-    assert!(matches!(Image::luks2().read(), Ok(Header::V2(_))));
+    assert!(matches!(Image::luks2().read(), Ok(LuksHeader::V2(_))));
 }

@@ -6,7 +6,7 @@ use crate::random::{Random, Seed};
 
 /// Which header to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub enum LuksVersion {
     /// LUKS1.
     Luks1,
     /// LUKS2.
@@ -17,7 +17,7 @@ pub enum Version {
 #[derive(Clone, Debug)]
 pub struct FormatOptions {
     /// LUKS1 or LUKS2.
-    pub version: Version,
+    pub version: LuksVersion,
     /// Cipher word of the data, `aes-xts-plain64`.
     pub cipher: String,
     /// Length of the volume key in bytes: 64 (AES-256 in XTS mode) or 32 (AES-128).
@@ -64,7 +64,7 @@ pub struct FormatOptions {
 impl Default for FormatOptions {
     fn default() -> Self {
         Self {
-            version: Version::Luks2,
+            version: LuksVersion::Luks2,
             cipher: "aes-xts-plain64".into(),
             key_len: 64,
             sector_size: None,

@@ -65,7 +65,7 @@ pub(crate) enum Random {
 }
 
 /// Random bytes for one purpose, one after the other.
-pub(crate) enum Stream {
+pub(crate) enum RandomStream {
     Kernel,
     ChaCha(Box<ChaCha20>),
 }
@@ -82,21 +82,21 @@ impl Random {
         Self::Seed(seed.clone(), volume)
     }
 
-    pub fn stream(&self, purpose: &str) -> Stream {
+    pub fn stream(&self, purpose: &str) -> RandomStream {
         let Self::Seed(seed, volume) = self else {
-            return Stream::Kernel;
+            return RandomStream::Kernel;
         };
         let mut mac = Hmac::<Sha256>::new_from_slice(&seed.0).expect("HMAC takes keys of any length");
         mac.update(format!("{DOMAIN}\0{purpose}\0{volume}").as_bytes());
         let mut key = mac.finalize().into_bytes();
         let cipher = Box::new(ChaCha20::new(&key, &[0; 12].into()));
         key.as_mut_slice().zeroize();
-        Stream::ChaCha(cipher)
+        RandomStream::ChaCha(cipher)
     }
 
     /// Bytes that are no secret and may be many, for the place at `offset`. The kernel gives their key only: its own generator
     /// uses no vectors and is several times slower.
-    pub fn filler(&self, offset: u64) -> Result<Stream, Error> {
+    pub fn filler(&self, offset: u64) -> Result<RandomStream, Error> {
         let Self::Kernel = self else {
             return Ok(self.stream(&format!("filler {offset}")));
         };
@@ -104,7 +104,7 @@ impl Random {
         from_kernel(&mut key).map_err(Error::KeyMemory)?;
         let cipher = Box::new(ChaCha20::new(&key.into(), &[0; 12].into()));
         key.zeroize();
-        Ok(Stream::ChaCha(cipher))
+        Ok(RandomStream::ChaCha(cipher))
     }
 
     /// `len` bytes that are no secret.
@@ -132,7 +132,7 @@ impl Random {
     }
 }
 
-impl Stream {
+impl RandomStream {
     /// The next bytes.
     pub fn fill(&mut self, out: &mut [u8]) -> Result<(), Error> {
         match self {

@@ -8,7 +8,7 @@
 
 use cryptline_sys::SecretBuf;
 
-use crate::Header;
+use crate::LuksHeader;
 use crate::error::Error;
 use crate::token::{RECOVERY_TOKEN, TokenFilter};
 
@@ -63,7 +63,7 @@ pub fn normalised(typed: &[u8]) -> Result<Option<SecretBuf>, Error> {
     Ok((place == LETTERS).then_some(text))
 }
 
-impl Header {
+impl LuksHeader {
     /// Key slots of recovery keys; only `slot`, where that is named.
     #[must_use]
     pub fn recovery_slots(&self, slot: Option<u32>) -> Vec<u32> {

@@ -17,7 +17,7 @@ pub struct SegmentPolicy {
 
 /// A range of the data, and how it is encrypted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct DataSegment {
     /// Cipher, mode and IV; `None` for what lies there in the clear.
     pub cipher: Option<CipherSpec>,
     /// Bytes in a cipher sector: 512, 1024, 2048 or 4096.
@@ -30,7 +30,7 @@ pub struct Segment {
     pub iv_tweak: u64,
 }
 
-impl Segment {
+impl DataSegment {
     /// Length of the data in bytes on a device of `device_size` bytes: whole cipher sectors.
     ///
     /// # Errors
@@ -78,8 +78,8 @@ pub(crate) fn check_offset(offset: u64, policy: SegmentPolicy) -> Result<(), Err
 mod tests {
     use super::*;
 
-    fn segment(offset: u64, size: Option<u64>) -> Segment {
-        Segment {
+    fn segment(offset: u64, size: Option<u64>) -> DataSegment {
+        DataSegment {
             cipher: Some(CipherSpec::parse("aes-xts-plain64").unwrap()),
             sector_size: 4096,
             offset,

@@ -119,7 +119,7 @@ const TAIL_LEN: u64 = 160 << 10;
 /// # Errors
 /// [`Error::Io`], and [`Error::Truncated`] when the device is smaller than `device_size`.
 pub fn find(device: &mut (impl Read + Seek), device_size: u64) -> Result<Option<&'static str>, Error> {
-    let head = Window::read(device, 0, device_size.min(HEAD_LEN))?;
+    let head = DeviceWindow::read(device, 0, device_size.min(HEAD_LEN))?;
     let fixed = |signature: &&Signature| {
         let mut starts = signature.starts.iter();
         starts.any(|&start| {
@@ -134,18 +134,18 @@ pub fn find(device: &mut (impl Read + Seek), device_size: u64) -> Result<Option<
         return Ok(Some("a part of a ZFS pool"));
     }
     let tail_len = device_size.min(TAIL_LEN);
-    let tail = Window::read(device, device_size - tail_len, tail_len)?;
+    let tail = DeviceWindow::read(device, device_size - tail_len, tail_len)?;
     let found = at_the_end(&tail, device_size);
     Ok(found.or_else(|| is_mbr(&head).then_some("an MBR partition table")))
 }
 
 /// Bytes of a device from `start` on.
-struct Window {
+struct DeviceWindow {
     start: u64,
     bytes: Vec<u8>,
 }
 
-impl Window {
+impl DeviceWindow {
     fn read(device: &mut (impl Read + Seek), start: u64, len: u64) -> Result<Self, Error> {
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
         read_at(device, start, &mut bytes, "the device")?;
@@ -163,14 +163,14 @@ impl Window {
 
 /// A ring of uberblocks ends the first label of a ZFS disk; they have the order of the bytes of the
 /// machine that wrote them.
-fn has_uberblock(head: &Window) -> bool {
+fn has_uberblock(head: &DeviceWindow) -> bool {
     const LITTLE: &[u8] = b"\x0c\xb1\xba\0\0\0\0\0";
     const BIG: &[u8] = b"\0\0\0\0\0\xba\xb1\x0c";
     let mut places = (128 << 10..256 << 10).step_by(1024);
     places.any(|place| head.has(place, LITTLE) || head.has(place, BIG))
 }
 
-fn at_the_end(tail: &Window, device_size: u64) -> Option<&'static str> {
+fn at_the_end(tail: &DeviceWindow, device_size: u64) -> Option<&'static str> {
     let back = |bytes: u64| device_size.checked_sub(bytes);
     let has = |place: Option<u64>, bytes: &[u8]| place.is_some_and(|place| tail.has(place, bytes));
     // Linux RAID 1.0: 8 KiB from the end, down to 4 KiB.
@@ -197,7 +197,7 @@ fn at_the_end(tail: &Window, device_size: u64) -> Option<&'static str> {
 }
 
 /// Two bytes, and four flags that say which partition boots.
-fn is_mbr(head: &Window) -> bool {
+fn is_mbr(head: &DeviceWindow) -> bool {
     let flags = [446, 462, 478, 494];
     let flag_fits = |place| head.has(place, &[0]) || head.has(place, &[0x80]);
     head.has(510, MBR_MARK) && flags.into_iter().all(flag_fits)

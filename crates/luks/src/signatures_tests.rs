@@ -168,7 +168,7 @@ fn copy_that_differs_is_refused_beside_another_use_too() {
     let end = image.bytes.len();
     put(&mut image.bytes, end as u64 - 1024, b"Intel Raid ISM Cfg Sig. ");
     image.read().unwrap();
-    image.edit_binary(crate::luks2::Copy::Secondary, |binary| binary.epoch += 1);
+    image.edit_binary(crate::luks2::HeaderCopy::Secondary, |binary| binary.epoch += 1);
     let error = image.read().unwrap_err();
     assert!(matches!(error, Error::OtherContents { .. }), "{error}");
     // The primary is the copy that is left.

@@ -3,7 +3,7 @@
 //! A token of a known type yields a passphrase, which the caller gets from where the token says. Here is
 //! only which tokens there are, and in which order they are tried.
 
-use crate::Header;
+use crate::LuksHeader;
 use crate::luks2::metadata::{Priority, Token};
 
 /// Type of the tokens whose passphrase is a key in the kernel's keyring.
@@ -47,7 +47,7 @@ pub struct TokenToTry {
     pub slots: Vec<u32>,
 }
 
-impl Header {
+impl LuksHeader {
     /// Tokens in the order in which they are tried: first those with preferred key slots, then the others, lowest
     /// number first. LUKS1 has none.
     #[must_use]
@@ -136,8 +136,8 @@ mod tests {
     use crate::{Error, UnlockOptions};
 
     /// Key slots 0 to 3, all with the same area but for their numbers, and these tokens.
-    fn header(tokens: &[(u32, &str, &[&str])]) -> Header {
-        let Header::V2(mut header) = Image::luks2().read().unwrap() else {
+    fn header(tokens: &[(u32, &str, &[&str])]) -> LuksHeader {
+        let LuksHeader::V2(mut header) = Image::luks2().read().unwrap() else {
             panic!("LUKS2");
         };
         let slot = header.metadata.keyslots[&0].clone();
@@ -157,10 +157,10 @@ mod tests {
             };
             header.metadata.tokens.insert(id, token);
         }
-        Header::V2(header)
+        LuksHeader::V2(header)
     }
 
-    fn order(header: &Header, filter: TokenFilter<'_>) -> Vec<(u32, Vec<u32>)> {
+    fn order(header: &LuksHeader, filter: TokenFilter<'_>) -> Vec<(u32, Vec<u32>)> {
         let tokens = header.tokens_to_try(filter).into_iter();
         tokens.map(|token| (token.id, token.slots)).collect()
     }

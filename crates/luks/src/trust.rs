@@ -20,7 +20,7 @@ use std::fmt;
 use cryptline_cipher::{CipherSpec, Strength};
 
 use crate::error::quote;
-use crate::{Error, Header, Segment};
+use crate::{DataSegment, Error, LuksHeader};
 
 /// Rights over the data of a volume that a key has opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,13 +85,13 @@ impl Trust {
     }
 }
 
-impl Header {
+impl LuksHeader {
     /// Rights over the data in `segments` on a device of `device_size` bytes (`None`: its beginning only), which key slot
     /// `slot` has opened, or the volume key itself. The words in `accepted` are believed, exactly as they are written.
     #[must_use]
     pub fn trust(
         &self,
-        segments: &[Segment],
+        segments: &[DataSegment],
         device_size: Option<u64>,
         slot: Option<u32>,
         accepted: &[String],

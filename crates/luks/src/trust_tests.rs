@@ -5,11 +5,11 @@ use std::io::Cursor;
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions, Strength};
 
 use super::Trust;
-use crate::format::{FormatOptions, KdfKind, Version, format};
+use crate::format::{FormatOptions, KdfKind, LuksVersion, format};
 use crate::segment::SegmentPolicy;
 use crate::testing::{Image, PASSPHRASE, cheap_options};
 use crate::tests::common;
-use crate::{Error, Header, Segment, UnlockOptions};
+use crate::{DataSegment, Error, LuksHeader, UnlockOptions};
 
 const MIB: u64 = 1 << 20;
 const TIB: u64 = 1 << 40;
@@ -89,7 +89,7 @@ fn takes(word: &str, key_len: usize) -> bool {
     spec.is_ok_and(|spec| SectorCipher::new(&spec, &vec![7; key_len], options).is_ok())
 }
 
-fn options(version: Version, word: &str, key_len: u32) -> FormatOptions {
+fn options(version: LuksVersion, word: &str, key_len: u32) -> FormatOptions {
     FormatOptions {
         version,
         cipher: word.to_owned(),
@@ -111,7 +111,7 @@ fn formatted(options: &FormatOptions) -> Image {
 /// The same header with another cipher for its data.
 fn with_cipher(image: &Image, word: &str) -> Option<Image> {
     let mut image = image.clone();
-    if let Header::V2(_) = image.read().unwrap() {
+    if let LuksHeader::V2(_) = image.read().unwrap() {
         image.edit(|json| json["segments"]["0"]["encryption"] = word.into());
         return Some(image);
     }
@@ -154,8 +154,8 @@ fn no_word_put_into_a_header_is_written_unless_it_is_sound() {
     let words = words();
     let mut counts = [[0; 3]; 2];
     for (counts, key_len) in counts.iter_mut().zip([32, 64]) {
-        let usual =
-            [Version::Luks1, Version::Luks2].map(|version| formatted(&options(version, "aes-xts-plain64", key_len)));
+        let usual = [LuksVersion::Luks1, LuksVersion::Luks2]
+            .map(|version| formatted(&options(version, "aes-xts-plain64", key_len)));
         for (word, class) in words.iter().filter(|(word, _)| takes(word, key_len as usize)) {
             counts[*class as usize] += 1;
             for (version, image) in ["LUKS1", "LUKS2"].into_iter().zip(&usual) {
@@ -178,13 +178,15 @@ fn volumes_of_every_word_are_vouched_for_by_their_own_key_slots() {
     for key_len in [32, 64] {
         for (word, class) in words().iter().filter(|(word, _)| takes(word, key_len as usize)) {
             // Areas as cryptsetup would have them, and as they are made here.
-            let theirs =
-                FormatOptions { slot_cipher: Some((word.clone(), key_len)), ..options(Version::Luks2, word, key_len) };
+            let theirs = FormatOptions {
+                slot_cipher: Some((word.clone(), key_len)),
+                ..options(LuksVersion::Luks2, word, key_len)
+            };
             let broken = *class == Strength::Broken;
             for (what, options, expected) in [
-                ("ours", options(Version::Luks2, word, key_len), if broken { "refused" } else { "read-write" }),
+                ("ours", options(LuksVersion::Luks2, word, key_len), if broken { "refused" } else { "read-write" }),
                 ("theirs", theirs, if broken { "read-only" } else { "read-write" }),
-                ("LUKS1", options(Version::Luks1, word, key_len), if broken { "read-only" } else { "read-write" }),
+                ("LUKS1", options(LuksVersion::Luks1, word, key_len), if broken { "read-only" } else { "read-write" }),
             ] {
                 let mut device = Cursor::new(vec![0; usize::try_from(4 * MIB + 4096).unwrap()]);
                 match format(&mut device, 4 * MIB + 4096, PASSPHRASE, &FormatOptions { sparse: true, ..options }) {
@@ -202,14 +204,14 @@ fn volumes_of_every_word_are_vouched_for_by_their_own_key_slots() {
 }
 
 /// The data of a sparse disk of `size` bytes.
-fn data(header: &Header, size: u64, slot: Option<u32>, accepted: &[String]) -> Trust {
+fn data(header: &LuksHeader, size: u64, slot: Option<u32>, accepted: &[String]) -> Trust {
     header.trust(&header.segments(SegmentPolicy::default()).unwrap(), Some(size), slot, accepted)
 }
 
 #[test]
 fn plain_is_doubted_where_its_numbers_come_again() {
     for (word, beyond) in [("aes-xts-plain", "read-only"), ("aes-xts-plain64", "read-write")] {
-        for version in [Version::Luks1, Version::Luks2] {
+        for version in [LuksVersion::Luks1, LuksVersion::Luks2] {
             let header = formatted(&options(version, word, 64)).read().unwrap();
             let start = 4 * MIB;
             assert_eq!(data(&header, start + 2 * TIB, Some(0), &[]), Trust::ReadWrite, "{word}");
@@ -222,7 +224,7 @@ fn plain_is_doubted_where_its_numbers_come_again() {
 
 #[test]
 fn only_a_slot_of_the_volume_key_vouches_and_only_the_word_itself_is_accepted() {
-    let mut image = formatted(&options(Version::Luks2, "aes-cbc-essiv:sha256", 32));
+    let mut image = formatted(&options(LuksVersion::Luks2, "aes-cbc-essiv:sha256", 32));
     image.edit(|json| {
         json["keyslots"]["1"] = json["keyslots"]["0"].clone();
         json["keyslots"]["1"]["area"]["offset"] = "294912".into();
@@ -244,10 +246,10 @@ fn only_a_slot_of_the_volume_key_vouches_and_only_the_word_itself_is_accepted() 
 
 #[test]
 fn worst_of_several_segments_counts() {
-    let header = formatted(&options(Version::Luks2, "aes-xts-plain64", 64)).read().unwrap();
+    let header = formatted(&options(LuksVersion::Luks2, "aes-xts-plain64", 64)).read().unwrap();
     let segment = header.segments(SegmentPolicy::default()).unwrap().remove(0);
-    let with = |word: &str| Segment { cipher: Some(CipherSpec::parse(word).unwrap()), ..segment.clone() };
-    let clear = Segment { cipher: None, ..segment.clone() };
+    let with = |word: &str| DataSegment { cipher: Some(CipherSpec::parse(word).unwrap()), ..segment.clone() };
+    let clear = DataSegment { cipher: None, ..segment.clone() };
     for (words, expected) in [
         (["aes-xts-plain64", "aes-xts-benbi", "aes-xts-plain64"], "read-only"),
         (["aes-xts-benbi", "aes-xts-null", "aes-xts-plain64"], "refused"),
@@ -261,7 +263,7 @@ fn worst_of_several_segments_counts() {
 
 #[test]
 fn messages_name_both_words_and_the_class_in_one_line() {
-    let image = formatted(&options(Version::Luks2, "aes-xts-plain64", 64));
+    let image = formatted(&options(LuksVersion::Luks2, "aes-xts-plain64", 64));
     let image = with_cipher(&image, "aes-xts-null").unwrap();
     let [by_passphrase, by_key] = trusts(&image).map(|trust| trust.unwrap().to_read().unwrap_err().to_string());
     for part in ["refused: ", "'aes-xts-null'", "so weak", "key slot 0", "'aes-xts-plain64'"] {

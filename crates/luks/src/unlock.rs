@@ -22,7 +22,7 @@ pub struct UnlockOptions {
 }
 
 /// The volume key and the slot it came from.
-pub struct Unlocked {
+pub struct UnlockedSlot {
     /// The volume key.
     pub key: SecretBuf,
     /// Number of the key slot.

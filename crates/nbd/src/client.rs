@@ -4,7 +4,7 @@
 //! Parsers take the bytes received so far and return `Ok(None)` until an item is whole.
 
 use super::export::{BlockSizes, TransmissionFlags};
-use super::reply::{Extent, NbdError};
+use super::reply::{NbdError, NbdExtent};
 use super::request::RequestHeader;
 use super::wire::{
     CHUNK_HEADER_LEN, GREETING_LEN, INIT_PASSWD, OPTION_MAGIC, OPTION_REPLY_HEADER_LEN, OPTION_REPLY_MAGIC,
@@ -116,7 +116,7 @@ pub fn parse_option_reply(bytes: &[u8]) -> Result<Option<(OptionReply<'_>, usize
 
 /// One piece of information about an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Info<'a> {
+pub enum InfoReply<'a> {
     /// Size and flags.
     Export {
         /// Bytes.
@@ -136,16 +136,18 @@ pub enum Info<'a> {
 
 /// Reads the data of an `NBD_REP_INFO`; `None` when it is malformed.
 #[must_use]
-pub fn parse_info(data: &[u8]) -> Option<Info<'_>> {
+pub fn parse_info(data: &[u8]) -> Option<InfoReply<'_>> {
     let mut reader = Reader::new(data);
     let parsed = match reader.u16()? {
-        info::EXPORT => Info::Export { size: reader.u64()?, flags: TransmissionFlags::from_bits(reader.u16()?) },
-        info::NAME => return Some(Info::Name(reader.rest())),
-        info::DESCRIPTION => return Some(Info::Description(reader.rest())),
-        info::BLOCK_SIZE => {
-            Info::BlockSize(BlockSizes { minimum: reader.u32()?, preferred: reader.u32()?, maximum: reader.u32()? })
-        }
-        other => return Some(Info::Other(other)),
+        info::EXPORT => InfoReply::Export { size: reader.u64()?, flags: TransmissionFlags::from_bits(reader.u16()?) },
+        info::NAME => return Some(InfoReply::Name(reader.rest())),
+        info::DESCRIPTION => return Some(InfoReply::Description(reader.rest())),
+        info::BLOCK_SIZE => InfoReply::BlockSize(BlockSizes {
+            minimum: reader.u32()?,
+            preferred: reader.u32()?,
+            maximum: reader.u32()?,
+        }),
+        other => return Some(InfoReply::Other(other)),
     };
     reader.is_empty().then_some(parsed)
 }
@@ -165,7 +167,7 @@ pub fn request(header: &RequestHeader) -> [u8; REQUEST_LEN] {
 
 /// One message of a server in transmission.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply<'a> {
+pub enum ServerMessage<'a> {
     /// A simple reply. After a successful read, data follows that only the reader's own request
     /// tells the length of.
     Simple {
@@ -209,7 +211,7 @@ pub enum Content<'a> {
         /// The metadata context's id.
         context: u32,
         /// At least one.
-        extents: Vec<Extent>,
+        extents: Vec<NbdExtent>,
     },
     /// The request failed.
     Error {
@@ -226,7 +228,7 @@ pub enum Content<'a> {
 ///
 /// # Errors
 /// When the bytes cannot become a message.
-pub fn parse_reply(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, ReplyError> {
+pub fn parse_reply(bytes: &[u8]) -> Result<Option<(ServerMessage<'_>, usize)>, ReplyError> {
     let mut reader = Reader::new(bytes);
     match reader.u32() {
         None => Ok(None),
@@ -236,15 +238,15 @@ pub fn parse_reply(bytes: &[u8]) -> Result<Option<(Reply<'_>, usize)>, ReplyErro
     }
 }
 
-fn parse_simple(mut reader: Reader<'_>) -> Option<Reply<'static>> {
+fn parse_simple(mut reader: Reader<'_>) -> Option<ServerMessage<'static>> {
     let outcome = match reader.u32()? {
         0 => Ok(()),
         code => Err(NbdError::from_code(code)),
     };
-    Some(Reply::Simple { cookie: reader.u64()?, outcome })
+    Some(ServerMessage::Simple { cookie: reader.u64()?, outcome })
 }
 
-fn parse_chunk(mut reader: Reader<'_>) -> Result<Option<(Reply<'_>, usize)>, ReplyError> {
+fn parse_chunk(mut reader: Reader<'_>) -> Result<Option<(ServerMessage<'_>, usize)>, ReplyError> {
     let (Some(flags), Some(kind), Some(cookie), Some(length)) =
         (reader.u16(), reader.u16(), reader.u64(), reader.u32())
     else {
@@ -257,7 +259,7 @@ fn parse_chunk(mut reader: Reader<'_>) -> Result<Option<(Reply<'_>, usize)>, Rep
     let content = parse_content(kind, Reader::new(payload));
     let content = content.ok_or(ReplyError::Malformed(u32::from(kind)))?;
     let done = flags & chunk::FLAG_DONE != 0;
-    Ok(Some((Reply::Chunk { cookie, done, content }, CHUNK_HEADER_LEN + len)))
+    Ok(Some((ServerMessage::Chunk { cookie, done, content }, CHUNK_HEADER_LEN + len)))
 }
 
 fn parse_content(kind: u16, mut payload: Reader<'_>) -> Option<Content<'_>> {
@@ -301,7 +303,7 @@ fn parse_block_status(mut payload: Reader<'_>) -> Option<Content<'_>> {
         if length == 0 {
             return None;
         }
-        extents.push(Extent { length, flags });
+        extents.push(NbdExtent { length, flags });
     }
     (!extents.is_empty()).then_some(Content::BlockStatus { context, extents })
 }

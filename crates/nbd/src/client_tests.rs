@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::reply::{self, Last};
+use super::super::reply::{self, ChunkPosition};
 use super::*;
 
 #[test]
@@ -64,7 +64,7 @@ fn chunks_whose_content_does_not_fit_their_type_are_malformed() {
 }
 
 fn any_message() -> impl Strategy<Value = Vec<u8>> {
-    let last = || prop_oneof![Just(Last::No), Just(Last::Yes)];
+    let last = || prop_oneof![Just(ChunkPosition::No), Just(ChunkPosition::Yes)];
     let error = (0u32..120).prop_map(NbdError::from_code);
     prop_oneof![
         (any::<u64>(), prop::option::of(error.clone())).prop_map(|(cookie, error)| reply::simple(

@@ -25,8 +25,8 @@
 use std::sync::Arc;
 
 use super::export::{ExportInfo, ServerOffer, TlsMode, TransmissionFlags};
-pub use super::negotiated::{Negotiated, OPTIONS_MAX, Progress, ProtocolError, Refusal, Step};
-use super::option::{ContextRequest, InfoRequest, Replies};
+pub use super::negotiated::{FeedOutcome, Negotiated, NextStep, OPTIONS_MAX, OptionRefusal, ProtocolError};
+use super::option::{ContextRequest, InfoRequest, OptionReplies};
 use super::wire::{
     BASE_ALLOCATION, GREETING_LEN, INIT_PASSWD, OPTION_HEADER_LEN, OPTION_MAGIC, Reader, STRING_MAX, client_flag,
     handshake_flag, info, opt, rep,
@@ -41,7 +41,7 @@ const EXPORT_NAME_ZEROES: usize = 124;
 
 /// Where the state machine stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum HandshakeState {
     ClientFlags,
     Header,
     Data {
@@ -51,14 +51,14 @@ enum State {
     /// Data of the option that does not matter; then the answer.
     Skip {
         remaining: u32,
-        then: (u32, Answer),
+        then: (u32, OptionAnswer),
     },
     Finished,
 }
 
 /// The answer to an option whose data does not matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum OptionAnswer {
     Error(u32, &'static str),
     Abort,
     List,
@@ -70,7 +70,7 @@ enum Answer {
 #[derive(Debug, Clone)]
 pub struct Handshake {
     offer: Arc<ServerOffer>,
-    state: State,
+    state: HandshakeState,
     /// The bytes of the item being read that have arrived so far.
     pending: Vec<u8>,
     options_seen: u32,
@@ -82,7 +82,7 @@ pub struct Handshake {
     /// A `GO` was refused because the client had not asked for the block sizes.
     block_size_refused: bool,
     /// The last refusal of what most clients need.
-    refusal: Option<Refusal>,
+    refusal: Option<OptionRefusal>,
     /// The export for which `base:allocation` is selected.
     base_allocation_for: Option<usize>,
     /// Set if it ended with `GO`.
@@ -95,7 +95,7 @@ impl Handshake {
     pub fn new(offer: Arc<ServerOffer>) -> Self {
         Self {
             offer,
-            state: State::ClientFlags,
+            state: HandshakeState::ClientFlags,
             pending: Vec::new(),
             options_seen: 0,
             shutting_down: false,
@@ -118,14 +118,14 @@ impl Handshake {
 
     /// Returns the last refusal that the client got, if it has got nowhere since.
     #[must_use]
-    pub fn refusal(&self) -> Option<&Refusal> {
+    pub fn refusal(&self) -> Option<&OptionRefusal> {
         self.refusal.as_ref()
     }
 
     /// Tells if the client has sent nothing so far.
     #[must_use]
     pub fn is_untouched(&self) -> bool {
-        self.state == State::ClientFlags && self.pending.is_empty()
+        self.state == HandshakeState::ClientFlags && self.pending.is_empty()
     }
 
     /// The first bytes of a connection, to be sent before any input is read.
@@ -145,7 +145,7 @@ impl Handshake {
     pub fn refuse_transmission(&self, why: &str) -> Vec<u8> {
         let mut output = Vec::new();
         if self.has_gone {
-            Replies { option: opt::GO, output: &mut output }.error(rep::ERR_POLICY, why);
+            OptionReplies { option: opt::GO, output: &mut output }.error(rep::ERR_POLICY, why);
         }
         output
     }
@@ -159,41 +159,41 @@ impl Handshake {
     ///
     /// # Errors
     /// The connection must be dropped, without sending `output`.
-    pub fn feed(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<Progress, ProtocolError> {
+    pub fn feed(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<FeedOutcome, ProtocolError> {
         let progress = self.advance(input, output);
         if progress.is_err() {
-            self.state = State::Finished;
+            self.state = HandshakeState::Finished;
         }
         progress
     }
 
-    fn advance(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<Progress, ProtocolError> {
+    fn advance(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<FeedOutcome, ProtocolError> {
         let mut rest = input;
         let step = loop {
             match self.state {
-                State::ClientFlags => match self.fill(&mut rest, 4) {
+                HandshakeState::ClientFlags => match self.fill(&mut rest, 4) {
                     Some(flags) => self.client_flags(&flags)?,
-                    None => break Step::NeedMore,
+                    None => break NextStep::NeedMore,
                 },
-                State::Header => match self.fill(&mut rest, OPTION_HEADER_LEN) {
+                HandshakeState::Header => match self.fill(&mut rest, OPTION_HEADER_LEN) {
                     Some(header) => self.option_header(&header)?,
-                    None => break Step::NeedMore,
+                    None => break NextStep::NeedMore,
                 },
-                State::Data { option, length } => match self.fill(&mut rest, to_usize(length)) {
+                HandshakeState::Data { option, length } => match self.fill(&mut rest, to_usize(length)) {
                     Some(data) => break self.option_data(option, &data, output)?,
-                    None => break Step::NeedMore,
+                    None => break NextStep::NeedMore,
                 },
-                State::Skip { ref mut remaining, then: (option, answer) } => {
+                HandshakeState::Skip { ref mut remaining, then: (option, answer) } => {
                     skip(&mut rest, remaining);
                     if *remaining > 0 {
-                        break Step::NeedMore;
+                        break NextStep::NeedMore;
                     }
                     break self.answer(option, answer, output);
                 }
-                State::Finished => return Err(ProtocolError::Finished),
+                HandshakeState::Finished => return Err(ProtocolError::Finished),
             }
         };
-        Ok(Progress { consumed: input.len() - rest.len(), step })
+        Ok(FeedOutcome { consumed: input.len() - rest.len(), step })
     }
 
     /// Collects `len` bytes from `rest`; `None` until they have all arrived.
@@ -213,7 +213,7 @@ impl Handshake {
         }
         self.fixed_newstyle = flags & client_flag::FIXED_NEWSTYLE != 0;
         self.no_zeroes = flags & client_flag::NO_ZEROES != 0;
-        self.state = State::Header;
+        self.state = HandshakeState::Header;
         Ok(())
     }
 
@@ -235,8 +235,8 @@ impl Handshake {
             return Err(ProtocolError::NotFixedNewstyle(option));
         }
         self.state = match self.answer_without_data(option, length) {
-            Some(answer) => State::Skip { remaining: length, then: (option, answer) },
-            None => State::Data { option, length },
+            Some(answer) => HandshakeState::Skip { remaining: length, then: (option, answer) },
+            None => HandshakeState::Data { option, length },
         };
         Ok(())
     }
@@ -259,104 +259,104 @@ impl Handshake {
         self.offer.tls() == TlsMode::Require && !self.tls
     }
 
-    fn answer_without_data(&mut self, option: u32, length: u32) -> Option<Answer> {
+    fn answer_without_data(&mut self, option: u32, length: u32) -> Option<OptionAnswer> {
         if option == opt::EXPORT_NAME {
             return None;
         }
         if option == opt::ABORT {
-            return Some(Answer::Abort);
+            return Some(OptionAnswer::Abort);
         }
         if option == opt::SET_META_CONTEXT {
             // Contexts are replaced even when the option fails.
             self.base_allocation_for = None;
         }
         if self.tls_missing() && option != opt::STARTTLS {
-            return Some(Answer::Error(rep::ERR_TLS_REQD, "start TLS first"));
+            return Some(OptionAnswer::Error(rep::ERR_TLS_REQD, "start TLS first"));
         }
         if self.shutting_down {
-            return Some(Answer::Error(rep::ERR_SHUTDOWN, "the server is shutting down"));
+            return Some(OptionAnswer::Error(rep::ERR_SHUTDOWN, "the server is shutting down"));
         }
         match option {
             opt::LIST | opt::STARTTLS | opt::STRUCTURED_REPLY if length > 0 => {
-                Some(Answer::Error(rep::ERR_INVALID, "this option takes no data"))
+                Some(OptionAnswer::Error(rep::ERR_INVALID, "this option takes no data"))
             }
-            opt::LIST => Some(Answer::List),
+            opt::LIST => Some(OptionAnswer::List),
             opt::STARTTLS => Some(self.answer_to_starttls()),
-            opt::STRUCTURED_REPLY => Some(Answer::StructuredReply),
+            opt::STRUCTURED_REPLY => Some(OptionAnswer::StructuredReply),
             opt::LIST_META_CONTEXT | opt::SET_META_CONTEXT if !self.structured_replies => {
-                Some(Answer::Error(rep::ERR_INVALID, "negotiate structured replies first"))
+                Some(OptionAnswer::Error(rep::ERR_INVALID, "negotiate structured replies first"))
             }
             opt::INFO | opt::GO | opt::LIST_META_CONTEXT | opt::SET_META_CONTEXT => {
-                (length > OPTION_DATA_MAX).then_some(Answer::Error(rep::ERR_TOO_BIG, "option data over 64 KiB"))
+                (length > OPTION_DATA_MAX).then_some(OptionAnswer::Error(rep::ERR_TOO_BIG, "option data over 64 KiB"))
             }
             // EXTENDED_HEADERS ends here too, until 64-bit headers are implemented.
-            _ => Some(Answer::Error(rep::ERR_UNSUP, "unknown option")),
+            _ => Some(OptionAnswer::Error(rep::ERR_UNSUP, "unknown option")),
         }
     }
 
-    fn answer_to_starttls(&self) -> Answer {
+    fn answer_to_starttls(&self) -> OptionAnswer {
         match self.offer.tls() {
-            TlsMode::Off => Answer::Error(rep::ERR_POLICY, "TLS is not enabled on this server"),
-            _ if self.tls => Answer::Error(rep::ERR_INVALID, "TLS is already in use"),
-            _ => Answer::StartTls,
+            TlsMode::Off => OptionAnswer::Error(rep::ERR_POLICY, "TLS is not enabled on this server"),
+            _ if self.tls => OptionAnswer::Error(rep::ERR_INVALID, "TLS is already in use"),
+            _ => OptionAnswer::StartTls,
         }
     }
 
-    fn answer(&mut self, option: u32, answer: Answer, output: &mut Vec<u8>) -> Step {
-        let mut replies = Replies { option, output };
-        self.state = State::Header;
+    fn answer(&mut self, option: u32, answer: OptionAnswer, output: &mut Vec<u8>) -> NextStep {
+        let mut replies = OptionReplies { option, output };
+        self.state = HandshakeState::Header;
         match answer {
-            Answer::Error(kind, message) => {
+            OptionAnswer::Error(kind, message) => {
                 replies.error(kind, message);
                 match kind {
-                    rep::ERR_TLS_REQD => self.refusal = Some(Refusal::TlsRequired),
-                    rep::ERR_POLICY => self.refusal = Some(Refusal::NoTls),
+                    rep::ERR_TLS_REQD => self.refusal = Some(OptionRefusal::TlsRequired),
+                    rep::ERR_POLICY => self.refusal = Some(OptionRefusal::NoTls),
                     _ => {}
                 }
-                return Step::NeedMore;
+                return NextStep::NeedMore;
             }
-            Answer::List => {
+            OptionAnswer::List => {
                 self.refusal = None;
                 self.offer.exports().iter().for_each(|export| replies.server(export));
             }
-            Answer::StructuredReply => self.structured_replies = true,
-            Answer::StartTls | Answer::Abort => {}
+            OptionAnswer::StructuredReply => self.structured_replies = true,
+            OptionAnswer::StartTls | OptionAnswer::Abort => {}
         }
         replies.ack();
         match answer {
-            Answer::Abort => {
-                self.state = State::Finished;
-                Step::Close
+            OptionAnswer::Abort => {
+                self.state = HandshakeState::Finished;
+                NextStep::Close
             }
-            Answer::StartTls => {
+            OptionAnswer::StartTls => {
                 self.tls = true;
                 self.refusal = None;
                 self.structured_replies = false;
                 self.base_allocation_for = None;
-                Step::StartTls
+                NextStep::StartTls
             }
-            _ => Step::NeedMore,
+            _ => NextStep::NeedMore,
         }
     }
 
-    fn option_data(&mut self, option: u32, data: &[u8], output: &mut Vec<u8>) -> Result<Step, ProtocolError> {
-        self.state = State::Header;
+    fn option_data(&mut self, option: u32, data: &[u8], output: &mut Vec<u8>) -> Result<NextStep, ProtocolError> {
+        self.state = HandshakeState::Header;
         if option == opt::EXPORT_NAME {
             return self.export_name(data, output);
         }
-        let mut replies = Replies { option, output };
+        let mut replies = OptionReplies { option, output };
         let step = if matches!(option, opt::INFO | opt::GO) {
             self.info_or_go(option, data, &mut replies)
         } else {
-            self.meta_context(option, data, &mut replies).map(|()| Step::NeedMore)
+            self.meta_context(option, data, &mut replies).map(|()| NextStep::NeedMore)
         };
         Ok(step.unwrap_or_else(|(kind, message)| {
             replies.error(kind, message);
-            Step::NeedMore
+            NextStep::NeedMore
         }))
     }
 
-    fn export_name(&mut self, name: &[u8], output: &mut Vec<u8>) -> Result<Step, ProtocolError> {
+    fn export_name(&mut self, name: &[u8], output: &mut Vec<u8>) -> Result<NextStep, ProtocolError> {
         let index = self.offer.find(name).ok_or(ProtocolError::UnknownExport)?;
         let export = &self.offer.exports()[index];
         if export.block_size_required {
@@ -370,10 +370,15 @@ impl Handshake {
         Ok(self.enter_transmission(index, false))
     }
 
-    fn info_or_go(&mut self, option: u32, data: &[u8], replies: &mut Replies<'_>) -> Result<Step, OptionError> {
+    fn info_or_go(
+        &mut self,
+        option: u32,
+        data: &[u8],
+        replies: &mut OptionReplies<'_>,
+    ) -> Result<NextStep, OptionError> {
         let request = InfoRequest::parse(data).ok_or(MALFORMED)?;
         let Some(index) = self.offer.find(request.name) else {
-            self.refusal = Some(Refusal::of_name(request.name));
+            self.refusal = Some(OptionRefusal::of_name(request.name));
             return Err(UNKNOWN_EXPORT);
         };
         let export = &self.offer.exports()[index];
@@ -394,13 +399,13 @@ impl Handshake {
         replies.ack();
         self.refusal = None;
         if option == opt::INFO {
-            return Ok(Step::NeedMore);
+            return Ok(NextStep::NeedMore);
         }
         self.has_gone = true;
         Ok(self.enter_transmission(index, request.wants_block_size))
     }
 
-    fn meta_context(&mut self, option: u32, data: &[u8], replies: &mut Replies<'_>) -> Result<(), OptionError> {
+    fn meta_context(&mut self, option: u32, data: &[u8], replies: &mut OptionReplies<'_>) -> Result<(), OptionError> {
         let request = ContextRequest::parse(data).ok_or(MALFORMED)?;
         let index = self.offer.find(request.name).ok_or(UNKNOWN_EXPORT)?;
         let offered = self.offer.exports()[index].base_allocation;
@@ -421,10 +426,10 @@ impl Handshake {
         if self.structured_replies { export.flags } else { export.flags.without(TransmissionFlags::SEND_DF) }
     }
 
-    fn enter_transmission(&mut self, export: usize, block_size_agreed: bool) -> Step {
-        self.state = State::Finished;
+    fn enter_transmission(&mut self, export: usize, block_size_agreed: bool) -> NextStep {
+        self.state = HandshakeState::Finished;
         let selected = self.base_allocation_for == Some(export);
-        Step::Transmission(Negotiated {
+        NextStep::Transmission(Negotiated {
             export,
             flags: self.flags(&self.offer.exports()[export]),
             structured_replies: self.structured_replies,

@@ -132,7 +132,7 @@ fn content(kind: u16, length: u32, mut fields: Reader<'_>) -> Option<IncomingCon
 
 #[cfg(test)]
 mod tests {
-    use super::super::reply::{self, Last};
+    use super::super::reply::{self, ChunkPosition};
     use super::*;
 
     fn parse(bytes: &[u8]) -> Result<Option<(Incoming, usize)>, ReplyError> {
@@ -160,15 +160,15 @@ mod tests {
         assert_eq!(parse(&reply::none(1)), Ok(Some(none)));
         let (offset, length) = (4096, 512);
         let data = IncomingContent::Data { offset, length };
-        let bytes = reply::offset_data(2, offset, length, Last::No);
+        let bytes = reply::offset_data(2, offset, length, ChunkPosition::No);
         assert_eq!(parse(&bytes), Ok(Some(chunk(2, false, data, 28))));
         let hole = IncomingContent::Hole { offset, length };
-        let bytes = reply::offset_hole(3, offset, length, Last::Yes);
+        let bytes = reply::offset_hole(3, offset, length, ChunkPosition::Yes);
         assert_eq!(parse(&bytes), Ok(Some(chunk(3, true, hole, 32))));
         let error = |text| IncomingContent::Error { error: NbdError::Io, text };
-        let bytes = reply::error_chunk(4, NbdError::Io, "bad", Last::Yes);
+        let bytes = reply::error_chunk(4, NbdError::Io, "bad", ChunkPosition::Yes);
         assert_eq!(parse(bytes.as_bytes()), Ok(Some(chunk(4, true, error(3), 26))));
-        let bytes = reply::error_offset_chunk(5, NbdError::Io, "bad", 9, Last::No);
+        let bytes = reply::error_offset_chunk(5, NbdError::Io, "bad", 9, ChunkPosition::No);
         assert_eq!(parse(bytes.as_bytes()), Ok(Some(chunk(5, false, error(11), 26))));
     }
 

@@ -38,7 +38,7 @@ pub mod uri;
 pub mod wire;
 
 pub use export::{BlockSizes, Capabilities, ExportInfo, OfferError, ServerOffer, TlsMode, TransmissionFlags};
-pub use handshake::{Handshake, Negotiated, Progress, ProtocolError, Refusal, Step};
+pub use handshake::{FeedOutcome, Handshake, Negotiated, NextStep, OptionRefusal, ProtocolError};
 pub use reply::NbdError;
-pub use request::{Command, DRAIN_MAX, ExportLimits, Rejection, RequestHeader, parse_request, validate};
+pub use request::{DRAIN_MAX, ExportLimits, NbdCommand, Rejection, RequestHeader, parse_request, validate};
 pub use uri::NbdUri;

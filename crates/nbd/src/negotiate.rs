@@ -12,7 +12,9 @@
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 
-use super::client::{self, Info, ReplyError, context_data, info_data, parse_greeting, parse_info, parse_option_reply};
+use super::client::{
+    self, InfoReply, ReplyError, context_data, info_data, parse_greeting, parse_info, parse_option_reply,
+};
 use super::export::{BlockSizes, TransmissionFlags};
 use super::wire::{
     BASE_ALLOCATION, GREETING_LEN, OPTION_REPLY_HEADER_LEN, Reader, STRING_MAX, client_flag, handshake_flag, info, opt,
@@ -101,9 +103,9 @@ pub fn greet(stream: &mut (impl Read + Write)) -> Result<(), NegotiateError> {
 /// # Errors
 /// When the server does not want to, or cannot be understood.
 pub fn start_tls(stream: &mut (impl Read + Write)) -> Result<(), NegotiateError> {
-    let mut talk = Talk { stream, name: "", left: 0 };
+    let mut talk = Negotiation { stream, name: "", left: 0 };
     talk.ask(opt::STARTTLS, &[])?;
-    let Said { kind, data } = talk.reply(opt::STARTTLS)?;
+    let HeardReply { kind, data } = talk.reply(opt::STARTTLS)?;
     match kind {
         rep::ACK => Ok(()),
         kind if kind & rep::ERROR_BIT != 0 => Err(NegotiateError::NoTls(shown(&data))),
@@ -139,7 +141,7 @@ fn agree(
     if name.len() > STRING_MAX {
         return Err(NegotiateError::Refused("a name has at most 4096 bytes".to_owned()));
     }
-    let mut talk = Talk { stream, name, left: 0 };
+    let mut talk = Negotiation { stream, name, left: 0 };
     let structured_replies = talk.structured_replies()?;
     let allocation = if asks_allocation && structured_replies { talk.base_allocation()? } else { None };
     let (size, flags, block_sizes) = talk.go()?;
@@ -147,7 +149,7 @@ fn agree(
     Ok((agreed, allocation))
 }
 
-struct Talk<'a, S> {
+struct Negotiation<'a, S> {
     stream: &'a mut S,
     name: &'a str,
     /// Replies that the option may still have.
@@ -155,12 +157,12 @@ struct Talk<'a, S> {
 }
 
 /// One reply to an option.
-struct Said {
+struct HeardReply {
     kind: u32,
     data: Vec<u8>,
 }
 
-impl<S: Read + Write> Talk<'_, S> {
+impl<S: Read + Write> Negotiation<'_, S> {
     fn structured_replies(&mut self) -> Result<bool, NegotiateError> {
         self.ask(opt::STRUCTURED_REPLY, &[])?;
         match self.reply(opt::STRUCTURED_REPLY)?.kind {
@@ -178,7 +180,7 @@ impl<S: Read + Write> Talk<'_, S> {
         self.ask(opt::SET_META_CONTEXT, &data)?;
         let mut number = None;
         loop {
-            let Said { kind, data } = self.reply(opt::SET_META_CONTEXT)?;
+            let HeardReply { kind, data } = self.reply(opt::SET_META_CONTEXT)?;
             let mut reader = Reader::new(&data);
             match (kind, reader.u32(), reader.rest()) {
                 (rep::META_CONTEXT, Some(found), name) if name == BASE_ALLOCATION.as_bytes() => {
@@ -201,11 +203,11 @@ impl<S: Read + Write> Talk<'_, S> {
         self.ask(opt::GO, &data)?;
         let (mut export, mut block_sizes) = (None, None);
         loop {
-            let Said { kind, data } = self.reply(opt::GO)?;
+            let HeardReply { kind, data } = self.reply(opt::GO)?;
             match kind {
                 rep::INFO => match parse_info(&data) {
-                    Some(Info::Export { size, flags }) => export = Some((size, flags)),
-                    Some(Info::BlockSize(sizes)) => block_sizes = Some(sizes),
+                    Some(InfoReply::Export { size, flags }) => export = Some((size, flags)),
+                    Some(InfoReply::BlockSize(sizes)) => block_sizes = Some(sizes),
                     Some(_) => {}
                     None => return Err(NegotiateError::Invalid("malformed information")),
                 },
@@ -238,7 +240,7 @@ impl<S: Read + Write> Talk<'_, S> {
         self.ask(opt::LIST, &[])?;
         let mut names = Vec::new();
         while names.len() < NAMES_SHOWN {
-            let Said { kind, data } = self.reply(opt::LIST)?;
+            let HeardReply { kind, data } = self.reply(opt::LIST)?;
             match (kind, Reader::new(&data).string32()) {
                 (rep::SERVER, Some(name)) => names.push(shown(name)),
                 _ => break,
@@ -253,7 +255,7 @@ impl<S: Read + Write> Talk<'_, S> {
         Ok(())
     }
 
-    fn reply(&mut self, option: u32) -> Result<Said, NegotiateError> {
+    fn reply(&mut self, option: u32) -> Result<HeardReply, NegotiateError> {
         let endless = NegotiateError::Invalid("too many replies to one option");
         self.left = self.left.checked_sub(1).ok_or(endless)?;
         let mut bytes = vec![0; OPTION_REPLY_HEADER_LEN];
@@ -267,7 +269,9 @@ impl<S: Read + Write> Talk<'_, S> {
         bytes.resize(OPTION_REPLY_HEADER_LEN + len, 0);
         self.stream.read_exact(&mut bytes[OPTION_REPLY_HEADER_LEN..])?;
         match parse_option_reply(&bytes)? {
-            Some((reply, _)) if reply.option == option => Ok(Said { kind: reply.kind, data: reply.data.to_vec() }),
+            Some((reply, _)) if reply.option == option => {
+                Ok(HeardReply { kind: reply.kind, data: reply.data.to_vec() })
+            }
             _ => Err(NegotiateError::Invalid("a reply to another option")),
         }
     }

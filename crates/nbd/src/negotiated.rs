@@ -7,7 +7,7 @@ pub const OPTIONS_MAX: u32 = 1024;
 
 /// Next step of the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum NextStep {
     /// Send the output. Then feed the input that was not consumed or, without any, more input.
     NeedMore,
     /// Send the output, do the TLS handshake, and go on with this same state over TLS. Input that
@@ -21,11 +21,11 @@ pub enum Step {
 
 /// The outcome of one [`Handshake::feed`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Progress {
+pub struct FeedOutcome {
     /// Bytes taken from the front of the input.
     pub consumed: usize,
     /// Next step to take.
-    pub step: Step,
+    pub step: NextStep,
 }
 
 /// Terms that client and server agreed on.
@@ -51,7 +51,7 @@ pub struct Negotiated {
 
 /// Reason for refusing an option that most clients cannot do without. They are told, and may try something else.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum OptionRefusal {
     /// No export has this name, of which this is the beginning.
     #[error("refused: the export {0:?} does not exist; nbdinfo --list shows the names")]
     UnknownExport(String),
@@ -63,7 +63,7 @@ pub enum Refusal {
     NoTls,
 }
 
-impl Refusal {
+impl OptionRefusal {
     /// Of a name, at most this many characters are kept.
     const NAME_MAX: usize = 64;
 

@@ -78,12 +78,12 @@ fn export_name<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
 }
 
 /// Appends replies to one option.
-pub(crate) struct Replies<'a> {
+pub(crate) struct OptionReplies<'a> {
     pub(crate) option: u32,
     pub(crate) output: &'a mut Vec<u8>,
 }
 
-impl Replies<'_> {
+impl OptionReplies<'_> {
     pub(crate) fn ack(&mut self) {
         self.reply(rep::ACK, &[]);
     }

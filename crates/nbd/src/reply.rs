@@ -94,7 +94,7 @@ pub fn simple(cookie: u64, outcome: Result<(), NbdError>) -> [u8; SIMPLE_REPLY_L
 
 /// Position of a chunk in its reply: the last one or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Last {
+pub enum ChunkPosition {
     /// More chunks follow.
     No,
     /// The reply is complete. Only when no error can happen any more.
@@ -117,7 +117,7 @@ pub const DESCRIPTORS_MAX: usize = 1 << 20;
 /// The chunk that ends a reply and carries nothing.
 #[must_use]
 pub fn none(cookie: u64) -> [u8; CHUNK_HEADER_LEN] {
-    chunk_header(cookie, chunk::NONE, Last::Yes, 0)
+    chunk_header(cookie, chunk::NONE, ChunkPosition::Yes, 0)
 }
 
 /// The start of a chunk of `length` bytes of data, which the caller sends next.
@@ -125,7 +125,7 @@ pub fn none(cookie: u64) -> [u8; CHUNK_HEADER_LEN] {
 /// # Panics
 /// When `length` is over [`OFFSET_DATA_MAX`]; checked reads never are.
 #[must_use]
-pub fn offset_data(cookie: u64, offset: u64, length: u32, last: Last) -> [u8; OFFSET_DATA_LEN] {
+pub fn offset_data(cookie: u64, offset: u64, length: u32, last: ChunkPosition) -> [u8; OFFSET_DATA_LEN] {
     assert!(length <= OFFSET_DATA_MAX, "a read is bounded by the maximum payload");
     let mut bytes = [0; OFFSET_DATA_LEN];
     let (header, payload) = bytes.split_at_mut(CHUNK_HEADER_LEN);
@@ -136,7 +136,7 @@ pub fn offset_data(cookie: u64, offset: u64, length: u32, last: Last) -> [u8; OF
 
 /// A chunk that says that `length` bytes read as zeroes.
 #[must_use]
-pub fn offset_hole(cookie: u64, offset: u64, length: u32, last: Last) -> [u8; OFFSET_HOLE_LEN] {
+pub fn offset_hole(cookie: u64, offset: u64, length: u32, last: ChunkPosition) -> [u8; OFFSET_HOLE_LEN] {
     let mut bytes = [0; OFFSET_HOLE_LEN];
     let (header, payload) = bytes.split_at_mut(CHUNK_HEADER_LEN);
     header.copy_from_slice(&chunk_header(cookie, chunk::OFFSET_HOLE, last, 12));
@@ -147,7 +147,7 @@ pub fn offset_hole(cookie: u64, offset: u64, length: u32, last: Last) -> [u8; OF
 
 /// One extent of `base:allocation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extent {
+pub struct NbdExtent {
     /// Bytes; not zero.
     pub length: u32,
     /// `STATE_HOLE` and `STATE_ZERO` of [`super::wire`].
@@ -170,7 +170,7 @@ impl<'a> BlockStatus<'a> {
 
     /// Adds an extent; `false`, and nothing is added, when the slice is full or the chunk has
     /// [`DESCRIPTORS_MAX`] descriptors.
-    pub fn push(&mut self, extent: Extent) -> bool {
+    pub fn push(&mut self, extent: NbdExtent) -> bool {
         let end = self.len + DESCRIPTOR_LEN;
         if end > self.out.len() || end > BLOCK_STATUS_LEN + DESCRIPTOR_LEN * DESCRIPTORS_MAX {
             return false;
@@ -185,7 +185,7 @@ impl<'a> BlockStatus<'a> {
     /// Writes the header and gives the whole chunk. `None` when no extent was added: the protocol
     /// wants at least one, so the caller reports an error in place of it.
     #[must_use]
-    pub fn finish(self, cookie: u64, context: u32, last: Last) -> Option<&'a [u8]> {
+    pub fn finish(self, cookie: u64, context: u32, last: ChunkPosition) -> Option<&'a [u8]> {
         if self.len == BLOCK_STATUS_LEN {
             return None;
         }
@@ -230,7 +230,7 @@ impl ErrorReply {
 #[must_use]
 pub fn failure(structured: bool, cookie: u64, error: NbdError, message: &str) -> ErrorReply {
     if structured {
-        error_chunk(cookie, error, message, Last::Yes)
+        error_chunk(cookie, error, message, ChunkPosition::Yes)
     } else {
         ErrorReply::EMPTY.append(&simple(cookie, Err(error)))
     }
@@ -238,17 +238,24 @@ pub fn failure(structured: bool, cookie: u64, error: NbdError, message: &str) ->
 
 /// An `ERROR` chunk: nothing in the reply can be relied on.
 #[must_use]
-pub fn error_chunk(cookie: u64, error: NbdError, message: &str, last: Last) -> ErrorReply {
+pub fn error_chunk(cookie: u64, error: NbdError, message: &str, last: ChunkPosition) -> ErrorReply {
     encode_error(cookie, chunk::ERROR, error, message, &[], last)
 }
 
 /// An `ERROR_OFFSET` chunk: the request failed at the absolute `offset`, which lies inside it.
 #[must_use]
-pub fn error_offset_chunk(cookie: u64, error: NbdError, message: &str, offset: u64, last: Last) -> ErrorReply {
+pub fn error_offset_chunk(cookie: u64, error: NbdError, message: &str, offset: u64, last: ChunkPosition) -> ErrorReply {
     encode_error(cookie, chunk::ERROR_OFFSET, error, message, &offset.to_be_bytes(), last)
 }
 
-fn encode_error(cookie: u64, kind: u16, error: NbdError, message: &str, tail: &[u8], last: Last) -> ErrorReply {
+fn encode_error(
+    cookie: u64,
+    kind: u16,
+    error: NbdError,
+    message: &str,
+    tail: &[u8],
+    last: ChunkPosition,
+) -> ErrorReply {
     let message = cut(message);
     let fits = "an error chunk is at most a few hundred bytes";
     let message_len = u16::try_from(message.len()).expect(fits);
@@ -267,10 +274,10 @@ fn cut(message: &str) -> &str {
     &message[..end.unwrap_or(0)]
 }
 
-fn chunk_header(cookie: u64, kind: u16, last: Last, length: u32) -> [u8; CHUNK_HEADER_LEN] {
+fn chunk_header(cookie: u64, kind: u16, last: ChunkPosition, length: u32) -> [u8; CHUNK_HEADER_LEN] {
     let flags = match last {
-        Last::Yes => chunk::FLAG_DONE,
-        Last::No => 0,
+        ChunkPosition::Yes => chunk::FLAG_DONE,
+        ChunkPosition::No => 0,
     };
     let mut bytes = [0; CHUNK_HEADER_LEN];
     bytes[..4].copy_from_slice(&STRUCTURED_REPLY_MAGIC.to_be_bytes());

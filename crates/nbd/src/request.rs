@@ -72,7 +72,7 @@ fn read_header(reader: &mut Reader<'_>) -> Option<(u32, RequestHeader)> {
 
 /// A request that may be carried out on its header's `offset` and `length`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
+pub enum NbdCommand {
     /// Read `length` bytes.
     Read {
         /// Answer with one content chunk.
@@ -170,7 +170,7 @@ impl ExportLimits {
 ///
 /// # Errors
 /// A [`Rejection`] that says what to send and how much payload to read first.
-pub fn validate(header: &RequestHeader, limits: &ExportLimits) -> Result<Command, Rejection> {
+pub fn validate(header: &RequestHeader, limits: &ExportLimits) -> Result<NbdCommand, Rejection> {
     check(header, limits).map_err(|error| match header.payload_length() {
         0 => Rejection::Reply(error),
         length if length <= DRAIN_MAX => Rejection::ReplyAfterDraining { error, length },
@@ -178,9 +178,9 @@ pub fn validate(header: &RequestHeader, limits: &ExportLimits) -> Result<Command
     })
 }
 
-fn check(header: &RequestHeader, limits: &ExportLimits) -> Result<Command, NbdError> {
+fn check(header: &RequestHeader, limits: &ExportLimits) -> Result<NbdCommand, NbdError> {
     let command = decode(header)?;
-    if command == Command::Disconnect {
+    if command == NbdCommand::Disconnect {
         return Ok(command);
     }
     check_flags(header, command, limits)?;
@@ -190,47 +190,49 @@ fn check(header: &RequestHeader, limits: &ExportLimits) -> Result<Command, NbdEr
     if !command.is_advertised(limits) {
         return Err(NbdError::Inval);
     }
-    if command == Command::Flush {
+    if command == NbdCommand::Flush {
         let reserved_is_zero = header.offset == 0 && header.length == 0;
         return if reserved_is_zero { Ok(command) } else { Err(NbdError::Inval) };
     }
     check_range(header, command, limits)?;
-    let too_slow = matches!(command, Command::WriteZeroes { fast_zero: true, .. }) && !limits.zeroes_are_fast;
+    let too_slow = matches!(command, NbdCommand::WriteZeroes { fast_zero: true, .. }) && !limits.zeroes_are_fast;
     if too_slow { Err(NbdError::NotSup) } else { Ok(command) }
 }
 
-fn decode(header: &RequestHeader) -> Result<Command, NbdError> {
+fn decode(header: &RequestHeader) -> Result<NbdCommand, NbdError> {
     let set = |flag: u16| header.flags & flag != 0;
     let fua = set(cmd_flag::FUA);
     Ok(match header.command {
-        cmd::READ => Command::Read { df: set(cmd_flag::DF) },
-        cmd::WRITE => Command::Write { fua },
-        cmd::DISC => Command::Disconnect,
-        cmd::FLUSH => Command::Flush,
-        cmd::TRIM => Command::Trim { fua },
-        cmd::CACHE => Command::Cache,
+        cmd::READ => NbdCommand::Read { df: set(cmd_flag::DF) },
+        cmd::WRITE => NbdCommand::Write { fua },
+        cmd::DISC => NbdCommand::Disconnect,
+        cmd::FLUSH => NbdCommand::Flush,
+        cmd::TRIM => NbdCommand::Trim { fua },
+        cmd::CACHE => NbdCommand::Cache,
         cmd::WRITE_ZEROES => {
-            Command::WriteZeroes { fua, no_hole: set(cmd_flag::NO_HOLE), fast_zero: set(cmd_flag::FAST_ZERO) }
+            NbdCommand::WriteZeroes { fua, no_hole: set(cmd_flag::NO_HOLE), fast_zero: set(cmd_flag::FAST_ZERO) }
         }
-        cmd::BLOCK_STATUS => Command::BlockStatus { req_one: set(cmd_flag::REQ_ONE) },
+        cmd::BLOCK_STATUS => NbdCommand::BlockStatus { req_one: set(cmd_flag::REQ_ONE) },
         _ => return Err(NbdError::Inval),
     })
 }
 
-fn check_flags(header: &RequestHeader, command: Command, limits: &ExportLimits) -> Result<(), NbdError> {
+fn check_flags(header: &RequestHeader, command: NbdCommand, limits: &ExportLimits) -> Result<(), NbdError> {
     let when = |flag, bit| if limits.has(flag) { bit } else { 0 };
     // FUA is allowed on every command once it is advertised, even where it means nothing.
     let fua = when(TransmissionFlags::SEND_FUA, cmd_flag::FUA);
     let own = match command {
-        Command::Read { .. } => when(TransmissionFlags::SEND_DF, cmd_flag::DF),
-        Command::WriteZeroes { .. } => cmd_flag::NO_HOLE | when(TransmissionFlags::SEND_FAST_ZERO, cmd_flag::FAST_ZERO),
-        Command::BlockStatus { .. } => cmd_flag::REQ_ONE,
+        NbdCommand::Read { .. } => when(TransmissionFlags::SEND_DF, cmd_flag::DF),
+        NbdCommand::WriteZeroes { .. } => {
+            cmd_flag::NO_HOLE | when(TransmissionFlags::SEND_FAST_ZERO, cmd_flag::FAST_ZERO)
+        }
+        NbdCommand::BlockStatus { .. } => cmd_flag::REQ_ONE,
         _ => 0,
     };
     if header.flags & !(fua | own) == 0 { Ok(()) } else { Err(NbdError::Inval) }
 }
 
-impl Command {
+impl NbdCommand {
     const fn changes_data(self) -> bool {
         matches!(self, Self::Write { .. } | Self::Trim { .. } | Self::WriteZeroes { .. })
     }
@@ -247,7 +249,7 @@ impl Command {
     }
 }
 
-fn check_range(header: &RequestHeader, command: Command, limits: &ExportLimits) -> Result<(), NbdError> {
+fn check_range(header: &RequestHeader, command: NbdCommand, limits: &ExportLimits) -> Result<(), NbdError> {
     let (offset, length) = (header.offset, header.length);
     if length == 0 {
         return Err(NbdError::Inval);
@@ -259,15 +261,15 @@ fn check_range(header: &RequestHeader, command: Command, limits: &ExportLimits) 
     if length > limits.max_payload {
         match command {
             // The protocol lets a read be refused for its size alone only in a structured reply.
-            Command::Read { .. } if limits.structured_replies => return Err(NbdError::Overflow),
-            Command::Read { .. } | Command::Write { .. } => return Err(NbdError::Inval),
+            NbdCommand::Read { .. } if limits.structured_replies => return Err(NbdError::Overflow),
+            NbdCommand::Read { .. } | NbdCommand::Write { .. } => return Err(NbdError::Inval),
             _ => {}
         }
     }
     let inside = offset.checked_add(u64::from(length)).is_some_and(|end| end <= limits.size);
     match command {
         _ if inside => Ok(()),
-        Command::Write { .. } | Command::WriteZeroes { .. } => Err(NbdError::NoSpc),
+        NbdCommand::Write { .. } | NbdCommand::WriteZeroes { .. } => Err(NbdError::NoSpc),
         _ => Err(NbdError::Inval),
     }
 }

@@ -21,7 +21,7 @@ fn header(command: u16, flags: u16, offset: u64, length: u32) -> RequestHeader {
     RequestHeader { flags, command, cookie: 7, offset, length }
 }
 
-fn accepted(command: u16, flags: u16) -> Command {
+fn accepted(command: u16, flags: u16) -> NbdCommand {
     validate(&header(command, flags, 512, 1024), &LIMITS).unwrap()
 }
 
@@ -70,29 +70,29 @@ fn wrong_magic_is_out_of_step() {
 
 #[test]
 fn every_command_is_accepted_with_its_flags() {
-    assert_eq!(accepted(cmd::READ, 0), Command::Read { df: false });
-    assert_eq!(accepted(cmd::READ, cmd_flag::DF), Command::Read { df: true });
-    assert_eq!(accepted(cmd::WRITE, 0), Command::Write { fua: false });
-    assert_eq!(accepted(cmd::WRITE, cmd_flag::FUA), Command::Write { fua: true });
-    assert_eq!(accepted(cmd::TRIM, cmd_flag::FUA), Command::Trim { fua: true });
-    assert_eq!(accepted(cmd::CACHE, 0), Command::Cache);
+    assert_eq!(accepted(cmd::READ, 0), NbdCommand::Read { df: false });
+    assert_eq!(accepted(cmd::READ, cmd_flag::DF), NbdCommand::Read { df: true });
+    assert_eq!(accepted(cmd::WRITE, 0), NbdCommand::Write { fua: false });
+    assert_eq!(accepted(cmd::WRITE, cmd_flag::FUA), NbdCommand::Write { fua: true });
+    assert_eq!(accepted(cmd::TRIM, cmd_flag::FUA), NbdCommand::Trim { fua: true });
+    assert_eq!(accepted(cmd::CACHE, 0), NbdCommand::Cache);
     assert_eq!(
         accepted(cmd::WRITE_ZEROES, cmd_flag::FUA | cmd_flag::NO_HOLE),
-        Command::WriteZeroes { fua: true, no_hole: true, fast_zero: false }
+        NbdCommand::WriteZeroes { fua: true, no_hole: true, fast_zero: false }
     );
     assert_eq!(
         accepted(cmd::WRITE_ZEROES, cmd_flag::FAST_ZERO),
-        Command::WriteZeroes { fua: false, no_hole: false, fast_zero: true }
+        NbdCommand::WriteZeroes { fua: false, no_hole: false, fast_zero: true }
     );
-    assert_eq!(accepted(cmd::BLOCK_STATUS, 0), Command::BlockStatus { req_one: false });
-    assert_eq!(accepted(cmd::BLOCK_STATUS, cmd_flag::REQ_ONE), Command::BlockStatus { req_one: true });
-    assert_eq!(validate(&header(cmd::FLUSH, 0, 0, 0), &LIMITS), Ok(Command::Flush));
+    assert_eq!(accepted(cmd::BLOCK_STATUS, 0), NbdCommand::BlockStatus { req_one: false });
+    assert_eq!(accepted(cmd::BLOCK_STATUS, cmd_flag::REQ_ONE), NbdCommand::BlockStatus { req_one: true });
+    assert_eq!(validate(&header(cmd::FLUSH, 0, 0, 0), &LIMITS), Ok(NbdCommand::Flush));
 }
 
 #[test]
 fn disconnect_is_obeyed_whatever_else_it_says() {
     let garbled = header(cmd::DISC, 0xffff, u64::MAX, u32::MAX);
-    assert_eq!(validate(&garbled, &LIMITS), Ok(Command::Disconnect));
+    assert_eq!(validate(&garbled, &LIMITS), Ok(NbdCommand::Disconnect));
 }
 
 const COMMANDS: [u16; 6] = [cmd::READ, cmd::WRITE, cmd::TRIM, cmd::CACHE, cmd::WRITE_ZEROES, cmd::BLOCK_STATUS];
@@ -261,17 +261,17 @@ proptest! {
             ..LIMITS
         };
         match validate(&header, &limits) {
-            Ok(Command::Disconnect | Command::Flush) => {}
+            Ok(NbdCommand::Disconnect | NbdCommand::Flush) => {}
             Ok(command) => {
                 let end = u128::from(header.offset) + u128::from(header.length);
                 prop_assert!(end <= u128::from(limits.size));
                 prop_assert!(header.length > 0);
                 prop_assert_eq!(header.offset % u64::from(min_block), 0);
                 prop_assert_eq!(header.length % min_block, 0);
-                let has_payload = matches!(command, Command::Read { .. } | Command::Write { .. });
+                let has_payload = matches!(command, NbdCommand::Read { .. } | NbdCommand::Write { .. });
                 prop_assert!(!has_payload || header.length <= limits.max_payload);
                 let changes = matches!(command,
-                    Command::Write { .. } | Command::Trim { .. } | Command::WriteZeroes { .. });
+                    NbdCommand::Write { .. } | NbdCommand::Trim { .. } | NbdCommand::WriteZeroes { .. });
                 prop_assert!(!changes || bits & 2 == 0);
             }
             Err(Rejection::Reply(_)) => prop_assert_eq!(header.payload_length(), 0),

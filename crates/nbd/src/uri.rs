@@ -197,7 +197,7 @@ impl FromStr for NbdUri {
             Some((user, host)) => (Some(decode_text(user, "user")?), host),
             None => (None, authority),
         };
-        let mut parameters = Parameters { tls: TlsOptions { user, ..TlsOptions::default() }, socket: None };
+        let mut parameters = UriParameters { tls: TlsOptions { user, ..TlsOptions::default() }, socket: None };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             parameters.set(pair, unix)?;
         }
@@ -217,12 +217,12 @@ fn check_characters(text: &str) -> Result<(), UriError> {
     if text.chars().all(allowed) { Ok(()) } else { Err(UriError::Malformed("text")) }
 }
 
-struct Parameters {
+struct UriParameters {
     tls: TlsOptions,
     socket: Option<PathBuf>,
 }
 
-impl Parameters {
+impl UriParameters {
     fn set(&mut self, pair: &str, unix: bool) -> Result<(), UriError> {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         let refused = || Err(UriError::Parameter(key.to_owned()));

@@ -16,18 +16,18 @@ use cryptline_sys::lock;
 /// How long an answer is waited for. One that takes longer delays others once, and no more until it is there.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
 
-type Question = Box<dyn FnOnce() + Send>;
+type FactQuestion = Box<dyn FnOnce() + Send>;
 
 /// One medium's facts.
 pub(crate) struct Facts {
     /// The thread that asks, once there is one. It ends with this.
-    asker: Mutex<Option<mpsc::Sender<Question>>>,
+    asker: Mutex<Option<mpsc::Sender<FactQuestion>>>,
     /// The medium owes an answer that nobody waits for any more.
     owes: Arc<AtomicBool>,
 }
 
 /// A question that has been asked.
-pub(crate) struct Asked<T> {
+pub(crate) struct AskedFact<T> {
     answer: Option<mpsc::Receiver<T>>,
     owes: Arc<AtomicBool>,
 }
@@ -38,7 +38,7 @@ impl Facts {
     }
 
     /// Asks, on the medium's own thread. Only the question is to keep the medium open.
-    pub fn begin<T: Send + 'static>(&self, question: impl FnOnce() -> T + Send + 'static) -> Asked<T> {
+    pub fn begin<T: Send + 'static>(&self, question: impl FnOnce() -> T + Send + 'static) -> AskedFact<T> {
         let (tell, answer) = mpsc::channel();
         let owes = Arc::clone(&self.owes);
         let question = move || {
@@ -47,7 +47,7 @@ impl Facts {
             owes.store(false, Ordering::Release);
         };
         let is_asked = !self.owes.load(Ordering::Acquire) && self.send(Box::new(question));
-        Asked { answer: is_asked.then_some(answer), owes: Arc::clone(&self.owes) }
+        AskedFact { answer: is_asked.then_some(answer), owes: Arc::clone(&self.owes) }
     }
 
     /// Asks, and waits for the answer; `None` where the medium does not give it in time.
@@ -56,7 +56,7 @@ impl Facts {
     }
 
     /// Has a volume begin to look whether it has grown.
-    pub fn begin_growth(&self, gate: &Gate) -> Asked<u64> {
+    pub fn begin_growth(&self, gate: &Gate) -> AskedFact<u64> {
         let gate = gate.clone();
         self.begin(move || gate.grow())
     }
@@ -67,7 +67,7 @@ impl Facts {
         asked.answer_by(Instant::now() + PATIENCE).unwrap_or_else(|| gate.size())
     }
 
-    fn send(&self, question: Question) -> bool {
+    fn send(&self, question: FactQuestion) -> bool {
         let mut asker = lock(&self.asker);
         let asker = match &mut *asker {
             Some(asker) => asker,
@@ -81,14 +81,14 @@ impl Facts {
 }
 
 /// Starts a thread that asks whatever it is sent, one question after the other.
-fn start() -> Option<mpsc::Sender<Question>> {
-    let (sender, questions) = mpsc::channel::<Question>();
+fn start() -> Option<mpsc::Sender<FactQuestion>> {
+    let (sender, questions) = mpsc::channel::<FactQuestion>();
     let work = move || questions.into_iter().for_each(|question| question());
     let thread = std::thread::Builder::new().name("facts".to_owned());
     thread.spawn(work).ok().map(|_| sender)
 }
 
-impl<T> Asked<T> {
+impl<T> AskedFact<T> {
     /// The answer, if it is there by `deadline`.
     pub fn answer_by(self, deadline: Instant) -> Option<T> {
         let left = deadline.saturating_duration_since(Instant::now());

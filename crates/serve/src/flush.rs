@@ -29,7 +29,7 @@ const LEAST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// A volume that is flushed for the last time.
-pub(crate) struct Last {
+pub(crate) struct FinalFlush {
     pub name: String,
     pub gate: Gate,
     /// Step before it, on the thread that flushes; and how long it may take.
@@ -46,12 +46,12 @@ pub fn flush_all<'a>(
     backend: BackendChoice,
     grace: Duration,
 ) -> Flushed {
-    let last = |(name, gate): (&str, &Gate)| Last { name: name.to_owned(), gate: gate.clone(), before: None };
+    let last = |(name, gate): (&str, &Gate)| FinalFlush { name: name.to_owned(), gate: gate.clone(), before: None };
     flush_last(volumes.into_iter().map(last).collect(), backend, grace)
 }
 
 /// The same, with something to be done before each.
-pub(crate) fn flush_last(volumes: Vec<Last>, backend: BackendChoice, grace: Duration) -> Flushed {
+pub(crate) fn flush_last(volumes: Vec<FinalFlush>, backend: BackendChoice, grace: Duration) -> Flushed {
     let before = volumes.iter().filter_map(|last| Some(last.before.as_ref()?.1)).max();
     let patience = grace.max(LEAST);
     let mut deadline = Instant::now() + patience + before.unwrap_or_default();
@@ -123,11 +123,11 @@ fn look<'a>(gates: impl Iterator<Item = &'a Gate>, backend: BackendChoice) -> mp
 }
 
 /// Flushes a volume on a thread of its own, which is left behind where that never ends; here, where there can be no more threads.
-fn start(index: usize, last: Last, backend: BackendChoice, ended: mpsc::Sender<(usize, Result<(), Fault>)>) {
+fn start(index: usize, last: FinalFlush, backend: BackendChoice, ended: mpsc::Sender<(usize, Result<(), Fault>)>) {
     let waiting = Mutex::new(Some(last));
     let work = move || {
         let last = lock(&waiting).take();
-        if let Some(Last { gate, before, .. }) = last {
+        if let Some(FinalFlush { gate, before, .. }) = last {
             if let Some((before, _)) = before {
                 before();
             }
@@ -260,7 +260,7 @@ mod tests {
             let (well, ..) = well_and_silent();
             let (kept, closed) = mpsc::channel::<()>();
             let well = well.keeping(kept);
-            let last = Last { name: String::new(), gate: well, before: None };
+            let last = FinalFlush { name: String::new(), gate: well, before: None };
             assert_eq!(flush_last(vec![last], BackendChoice::Auto, Duration::ZERO), Ok(()));
             assert_eq!(closed.try_recv(), Err(mpsc::TryRecvError::Disconnected));
         }
@@ -274,7 +274,7 @@ mod tests {
         let note: Before = Box::new(move || before.store(counted.load(Ordering::Relaxed), Ordering::Relaxed));
         // Another volume's clients never leave.
         let stuck: Before = Box::new(|| std::thread::sleep(Duration::from_secs(3600)));
-        let last = |name: &str, gate: &Gate, before| Last {
+        let last = |name: &str, gate: &Gate, before| FinalFlush {
             name: name.to_owned(),
             gate: gate.clone(),
             before: Some((before, Duration::from_millis(100))),

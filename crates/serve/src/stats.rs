@@ -1,6 +1,6 @@
 //! Statistics of each export: requests, bytes, latencies, and the cipher's share of the time.
 //!
-//! Each lane writes a [`Meter`] of its own with plain relaxed stores: a request takes no lock and touches
+//! Each lane writes a [`LaneMeter`] of its own with plain relaxed stores: a request takes no lock and touches
 //! no shared cache line. A reader adds the meters up. Figures derived from several counters (a rate and its
 //! latencies, a share of the time) come from values read together.
 //!
@@ -83,7 +83,7 @@ impl OperationMeter {
 }
 
 /// One lane's counters; written by its own thread only.
-pub struct Meter {
+pub struct LaneMeter {
     operations: [OperationMeter; 4],
     /// Locked a few times a second, by the writer, which does not wait for it, and by readers.
     times: Mutex<Times>,
@@ -118,7 +118,7 @@ impl Times {
     }
 }
 
-impl Meter {
+impl LaneMeter {
     fn new() -> Self {
         Self { operations: std::array::from_fn(|_| OperationMeter::new()), times: Mutex::default() }
     }
@@ -182,7 +182,7 @@ impl Snapshot {
         Self { operations: std::array::from_fn(|_| totals.clone()), times: Times::default(), connections: 0 }
     }
 
-    fn add(&mut self, meter: &Meter) {
+    fn add(&mut self, meter: &LaneMeter) {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         for (total, part) in self.operations.iter_mut().zip(&meter.operations) {
             total.bytes += get(&part.bytes);
@@ -201,7 +201,7 @@ impl Snapshot {
 pub struct ExportStats {
     /// Live connections, and the sum of those that have ended. Locked when a connection comes or
     /// goes and when somebody reads, never by a request.
-    inner: Mutex<(Vec<Arc<Meter>>, Snapshot)>,
+    inner: Mutex<(Vec<Arc<LaneMeter>>, Snapshot)>,
     enabled: bool,
 }
 
@@ -214,23 +214,23 @@ impl ExportStats {
 
     /// A meter for a new connection, where enabled.
     #[must_use]
-    pub fn connect(&self) -> Option<Arc<Meter>> {
+    pub fn connect(&self) -> Option<Arc<LaneMeter>> {
         self.enabled.then(|| {
-            let meter = Arc::new(Meter::new());
+            let meter = Arc::new(LaneMeter::new());
             lock(&self.inner).0.push(Arc::clone(&meter));
             meter
         })
     }
 
     /// Keeps the counts of a connection that has ended.
-    pub fn disconnect(&self, meter: &Arc<Meter>) {
+    pub fn disconnect(&self, meter: &Arc<LaneMeter>) {
         let mut inner = lock(&self.inner);
         inner.0.retain(|live| !Arc::ptr_eq(live, meter));
         inner.1.add(meter);
     }
 
     /// Does `work` with a meter for a new connection, where enabled, and keeps its counts afterwards.
-    pub(crate) fn metered<T>(&self, work: impl FnOnce(Option<Arc<Meter>>) -> T) -> T {
+    pub(crate) fn metered<T>(&self, work: impl FnOnce(Option<Arc<LaneMeter>>) -> T) -> T {
         let meter = self.connect();
         let done = work(meter.clone());
         meter.inspect(|meter| self.disconnect(meter));

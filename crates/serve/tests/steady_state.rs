@@ -26,9 +26,9 @@ use cryptline_engine::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_nbd::reply::OFFSET_DATA_LEN;
 use cryptline_nbd::wire::{SIMPLE_REPLY_LEN, cmd};
-use cryptline_serve::fuse::{Mount, Nodes, Over, Session, Wanted, processors};
+use cryptline_serve::fuse::{FuseSession, Mount, MountWanted, MountedOver, Nodes, processors};
 use cryptline_serve::lane::Poll;
-use cryptline_serve::vhost_user::{Front, ServerOptions};
+use cryptline_serve::vhost_user::{FrontEnds, VhostServerOptions};
 use cryptline_testkit::alloc::{self, CountingAllocator};
 use cryptline_testkit::fuse_uring::Enabled;
 use cryptline_testkit::harness;
@@ -164,10 +164,10 @@ fn check_fuse_through_io_uring() {
         let over = in_bytes(make(SIZE));
         let folder = tempfile::tempdir().expect("a folder");
         let place = File::open(folder.path()).expect("it is there");
-        let wanted = Wanted {
+        let wanted = MountWanted {
             point: folder.path().canonicalize().expect("a path"),
             place: place.as_fd(),
-            over: Over::Folder,
+            over: MountedOver::Folder,
             source: "disk".into(),
             read_only: false,
             allow_other: false,
@@ -176,8 +176,8 @@ fn check_fuse_through_io_uring() {
         let (grace, log) = (Duration::from_secs(5), |line: &str| panic!("{line}"));
         let mut options = fuse::options(BackendChoice::Auto, grace, log, || ());
         options.queues = processors();
-        let nodes = Nodes::new(Over::Folder, &over.gate, "disk", "", false);
-        let session = Session::start(&Arc::new(nodes), descriptors, options).expect("a session");
+        let nodes = Nodes::new(MountedOver::Folder, &over.gate, "disk", "", false);
+        let session = FuseSession::start(&Arc::new(nodes), descriptors, options).expect("a session");
         let mut file = File::options();
         let file = file.read(true).write(true).open(folder.path().join("disk"));
         let file = file.expect("the disk can be opened");
@@ -214,8 +214,8 @@ fn check_guests(make: fn(u64) -> Fresh) {
 
 fn check_ring(over: Fresh, backend: BackendChoice, ring: u64, poll: Poll) {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
-    let disk = disk("", &over.gate, Front::Connected(theirs));
-    let options = ServerOptions { poll, ..options(backend, Duration::from_secs(5)) };
+    let disk = disk("", &over.gate, FrontEnds::Connected(theirs));
+    let options = VhostServerOptions { poll, ..options(backend, Duration::from_secs(5)) };
     let serving = Serving::start(vec![disk], options);
     let mut driver = Driver::start_with(ours, FLUSH | EVENT_IDX | ring);
     for (length, depth) in [(BLOCK, 1), (BLOCK, 32), (65536, 16)] {

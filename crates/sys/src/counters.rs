@@ -31,7 +31,7 @@ const CLOSE_ON_EXEC: c_ulong = 8;
 /// `struct perf_event_attr` as of its second version (`PERF_ATTR_SIZE_VER1`), which has breakpoints.
 #[repr(C)]
 #[derive(Default)]
-struct Attributes {
+struct CounterAttributes {
     kind: u32,
     size: u32,
     config: u64,
@@ -54,7 +54,8 @@ impl Counter {
     /// # Errors
     /// Where the processor has no such counter, or the system does not let this program use it.
     pub fn instructions() -> io::Result<Self> {
-        let event = open(&Attributes { kind: TYPE_HARDWARE, config: INSTRUCTIONS, ..Attributes::default() })?;
+        let event =
+            open(&CounterAttributes { kind: TYPE_HARDWARE, config: INSTRUCTIONS, ..CounterAttributes::default() })?;
         Ok(Self(vec![event]))
     }
 
@@ -84,13 +85,13 @@ impl Counter {
             libc::posix_memalign as *const (),
         ];
         let events = functions.map(|function| {
-            open(&Attributes {
+            open(&CounterAttributes {
                 kind: TYPE_BREAKPOINT,
                 breakpoint_kind: EXECUTE,
                 breakpoint_address: function.addr() as u64,
                 breakpoint_len: size_of::<c_long>() as u64,
                 flags,
-                ..Attributes::default()
+                ..CounterAttributes::default()
             })
         });
         Ok(Self(events.into_iter().collect::<io::Result<_>>()?))
@@ -122,9 +123,9 @@ impl std::fmt::Debug for Counter {
 }
 
 /// An event of this thread, on whichever processor it runs.
-fn open(attributes: &Attributes) -> io::Result<OwnedFd> {
-    let size = u32::try_from(size_of::<Attributes>()).map_err(io::Error::other)?;
-    let attributes = Attributes { size, flags: FLAGS | attributes.flags, ..*attributes };
+fn open(attributes: &CounterAttributes) -> io::Result<OwnedFd> {
+    let size = u32::try_from(size_of::<CounterAttributes>()).map_err(io::Error::other)?;
+    let attributes = CounterAttributes { size, flags: FLAGS | attributes.flags, ..*attributes };
     let (this_thread, any_processor, no_group): (c_int, c_int, c_int) = (0, -1, -1);
     // SAFETY: the structure is live, laid out as the kernel's and says its own size, so the kernel
     // reads no byte beyond it. The call changes no memory of this process.

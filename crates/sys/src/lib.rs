@@ -64,10 +64,10 @@ pub use fuse::{
 pub use guest::{DirtyLog, GuestFault, GuestMemory, GuestRange, GuestRegion};
 pub use inherit::{duplicate_fd, keep_descriptors, take_listen_fds, take_passed_fd};
 pub use isolate::isolate;
-pub use loops::{Shown, loop_backing_file, refuse_other_users};
+pub use loops::{LoopRange, loop_backing_file, refuse_other_users};
 pub use mapping::{Lost, Mapping};
 pub use namespace::{forget_mounts_of_disks, leave_mount_namespace};
-pub use peer::{Peer, peer_of};
+pub use peer::{PeerProcess, peer_of};
 #[cfg(feature = "rbd")]
 pub use rbd::{
     Cluster, RbdCall, RbdChanges, RbdDone, RbdError, RbdImage, RbdIo, RbdLimits, RbdOwnSetting, RbdOwner, RbdPresence,
@@ -77,8 +77,8 @@ pub use rbd::{
 #[cfg(not(feature = "rbd"))]
 pub fn exit_without_destructors() {}
 pub use ring::{
-    Allocate, Backend, BackendChoice, Done, FileId, HandedOver, Io, Kernel, Mark, Next, ReceiveBatch, Ring,
-    RoamingRing, SendBatch, Simulation, Source, Stopwatch, Waker,
+    Allocate, Backend, BackendChoice, FileId, HandedOver, Io, Mark, NextEvent, ReceiveBatch, RequestSource, Ring,
+    RingDone, RoamingRing, SendBatch, SimulatedKernel, Simulation, Stopwatch, Waker,
 };
 pub use secret::{
     GUARDED_STACK, NotStarted, SecretBox, SecretBuf, SecretThread, StackGuard, key_memory_is_locked, on_secret_stack,

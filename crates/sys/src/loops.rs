@@ -36,7 +36,7 @@ const REMOTE: [&str; 7] = ["fuse", "nfs", "cifs", "smb", "9p", "ceph", "afs"];
 
 /// The part of a file or block device that a loop device shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct LoopRange {
     /// Device and inode of the file, or of the node of the block device.
     pub file: (u64, u64),
     /// The number of the block device, where it is one.
@@ -45,7 +45,7 @@ pub struct Shown {
     pub bytes: Range<u64>,
 }
 
-impl Shown {
+impl LoopRange {
     /// Asks an open loop device, or a partition of one; `None` for what shows nothing.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ struct Loop {
 }
 
 /// Part of a file or block device.
-struct Own<'a> {
+struct BackingPart<'a> {
     file: (u64, u64),
     /// Bytes of a regular file.
     len: u64,
@@ -96,7 +96,7 @@ impl System {
 
     fn refuse_other_users(&self, file: &File, alone: bool) -> io::Result<()> {
         let metadata = file.metadata()?;
-        let mut own = Own {
+        let mut own = BackingPart {
             file: (metadata.dev(), metadata.ino()),
             len: metadata.len(),
             devices: Vec::new(),
@@ -123,7 +123,7 @@ impl System {
     }
 
     /// Refuses what a loop device shows as well, if somebody has that.
-    fn refuse_loop(&self, device: &Loop, own: &Own<'_>, alone: bool) -> io::Result<()> {
+    fn refuse_loop(&self, device: &Loop, own: &BackingPart<'_>, alone: bool) -> io::Result<()> {
         let name = &device.name;
         if self.may_hang(device, own) {
             return Ok(());
@@ -164,7 +164,7 @@ impl System {
     }
 
     /// Refuses a loop device whose file, or the device below it, somebody has.
-    fn refuse_held(&self, shown: &Shown, number: u64, alone: bool) -> io::Result<()> {
+    fn refuse_held(&self, shown: &LoopRange, number: u64, alone: bool) -> io::Result<()> {
         let below = self.folder_of(number).and_then(|folder| loop_backing_file(&folder));
         let opened = below.as_deref().and_then(|path| match open(path, alone && shown.device.is_some()) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Some(Err(error)),
@@ -185,7 +185,7 @@ impl System {
     }
 
     /// Returns what an open device shows, where it is a loop device.
-    fn shown_by(&self, device: &File) -> io::Result<Option<Shown>> {
+    fn shown_by(&self, device: &File) -> io::Result<Option<LoopRange>> {
         let number = device.metadata()?.rdev();
         let is_loop = rustix::fs::major(number) == LOOP_MAJOR || self.folder_of(number).is_some();
         if !is_loop {
@@ -201,7 +201,7 @@ impl System {
         }
         let [file, inode, device, offset, limit, ..] = status;
         let end = if limit == 0 { u64::MAX } else { offset.saturating_add(limit) };
-        Ok(Some(Shown { file: (file, inode), device: (device != 0).then_some(device), bytes: offset..end }))
+        Ok(Some(LoopRange { file: (file, inode), device: (device != 0).then_some(device), bytes: offset..end }))
     }
 
     /// The folder in sysfs of the loop device that has this number, or a partition with it.
@@ -267,13 +267,13 @@ impl System {
 
     /// Tells if it lies in a file system on a network that is not the own file's, and so is another file, if the path
     /// tells the truth: asking could take for ever, and everybody would wait for that.
-    fn may_hang(&self, device: &Loop, own: &Own<'_>) -> bool {
+    fn may_hang(&self, device: &Loop, own: &BackingPart<'_>) -> bool {
         let (Some(path), Ok(mounts)) =
             (loop_backing_file(&device.folder), fs::read_to_string(self.root.join("proc/self/mountinfo")))
         else {
             return false;
         };
-        let mounts = mounts.lines().filter_map(Mount::parse).filter(|mount| path.starts_with(&mount.at));
+        let mounts = mounts.lines().filter_map(MountLine::parse).filter(|mount| path.starts_with(&mount.at));
         // The last of several in one place covers the others.
         let mount = mounts.enumerate().max_by_key(|(number, mount)| (mount.at.as_os_str().len(), *number));
         mount.is_some_and(|(_, mount)| {
@@ -284,7 +284,7 @@ impl System {
 
     // Guard: a loop device that cannot be asked may show the file.
     /// The same where the loop device cannot be asked, as in a container that does not have it.
-    fn may_show(&self, device: &Loop, own: &Own<'_>) -> bool {
+    fn may_show(&self, device: &Loop, own: &BackingPart<'_>) -> bool {
         let Some(path) = loop_backing_file(&device.folder) else {
             // Either it was detached meanwhile, or its path cannot be told, such as one that is too long.
             return device.folder.join("loop").exists();
@@ -340,9 +340,9 @@ impl System {
     }
 }
 
-impl Own<'_> {
+impl BackingPart<'_> {
     /// Tells if it has bytes in common with what a loop device shows.
-    fn is_in(&self, shown: &Shown) -> bool {
+    fn is_in(&self, shown: &LoopRange) -> bool {
         let is_one = match shown.device {
             Some(number) => self.devices.contains(&number),
             None => self.file == shown.file,
@@ -352,13 +352,13 @@ impl Own<'_> {
 }
 
 /// A line of mountinfo.
-struct Mount {
+struct MountLine {
     device: u64,
     at: PathBuf,
     kind: String,
 }
 
-impl Mount {
+impl MountLine {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let (major, minor) = words.nth(2)?.split_once(':')?;
@@ -385,7 +385,7 @@ fn busy(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, why)
 }
 
-fn is_shown(file: &File, shown: &Shown) -> bool {
+fn is_shown(file: &File, shown: &LoopRange) -> bool {
     let same = |found: Metadata| match shown.device {
         Some(number) => found.file_type().is_block_device() && found.rdev() == number,
         None => (found.dev(), found.ino()) == shown.file,

@@ -12,7 +12,7 @@ const _: () = assert!(size_of::<libc::ucred>() == LEN as usize);
 
 /// The process that listened on a Unix socket, or connected to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct PeerProcess {
     /// Its number; `None` where it is in a namespace that is not shown here.
     pub pid: Option<Pid>,
     /// Its effective user when it listened or connected.
@@ -23,7 +23,7 @@ pub struct Peer {
 ///
 /// # Errors
 /// Those of getsockopt(2); `NotConnected` where the kernel knows of nobody, as for every TCP socket.
-pub fn peer_of(socket: impl AsFd) -> io::Result<Peer> {
+pub fn peer_of(socket: impl AsFd) -> io::Result<PeerProcess> {
     let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = LEN;
     let socket = socket.as_fd().as_raw_fd();
@@ -37,7 +37,7 @@ pub fn peer_of(socket: impl AsFd) -> io::Result<Peer> {
     if found.uid == u32::MAX {
         return Err(io::ErrorKind::NotConnected.into());
     }
-    Ok(Peer { pid: Pid::from_raw(found.pid), uid: Uid::from_raw(found.uid) })
+    Ok(PeerProcess { pid: Pid::from_raw(found.pid), uid: Uid::from_raw(found.uid) })
 }
 
 #[cfg(test)]
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn peer_of_a_pair_is_this_process_and_other_sockets_have_none() {
         let (one, _other) = UnixStream::pair().unwrap();
-        let expected = Peer { pid: Some(rustix::process::getpid()), uid: rustix::process::geteuid() };
+        let expected = PeerProcess { pid: Some(rustix::process::getpid()), uid: rustix::process::geteuid() };
         assert_eq!(peer_of(&one).unwrap(), expected);
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(peer_of(&file).is_err());

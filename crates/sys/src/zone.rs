@@ -40,7 +40,7 @@ pub struct RawZone {
 
 /// `struct blk_zone_report` with room for a batch.
 #[repr(C)]
-struct Report {
+struct ZoneReport {
     sector: u64,
     nr_zones: u32,
     flags: u32,
@@ -49,7 +49,7 @@ struct Report {
 
 /// `struct blk_zone_range`.
 #[repr(C)]
-struct Range {
+struct ZoneRange {
     sector: u64,
     nr_sectors: u64,
 }
@@ -86,7 +86,7 @@ pub fn report_zones(device: impl AsFd, sector: u64, zones: &mut [RawZone]) -> io
     let (mut sector, mut filled) = (sector, 0);
     while filled < zones.len() {
         let wanted = (zones.len() - filled).min(BATCH);
-        let mut report = Report {
+        let mut report = ZoneReport {
             sector,
             nr_zones: u32::try_from(wanted).map_err(|_| io::ErrorKind::InvalidInput)?,
             flags: 0,
@@ -124,7 +124,7 @@ pub fn zone_command(device: impl AsFd, command: ZoneCommand, sector: u64, sector
         ZoneCommand::Close => BLKCLOSEZONE,
         ZoneCommand::Finish => BLKFINISHZONE,
     };
-    let range = Range { sector, nr_sectors: sectors };
+    let range = ZoneRange { sector, nr_sectors: sectors };
     // SAFETY: each of these ioctls reads one `blk_zone_range`, from a live structure of the same
     // layout (`repr(C)`).
     let result = unsafe { libc::ioctl(device.as_fd().as_raw_fd(), request as _, &raw const range) };
@@ -145,9 +145,9 @@ mod tests {
         assert_eq!(size_of::<RawZone>(), 64);
         assert_eq!(offset_of!(RawZone, kind), 24);
         assert_eq!(offset_of!(RawZone, capacity), 32);
-        assert_eq!(offset_of!(Report, flags), 12);
-        assert_eq!(offset_of!(Report, zones), 16);
-        assert_eq!(size_of::<Range>(), 16);
+        assert_eq!(offset_of!(ZoneReport, flags), 12);
+        assert_eq!(offset_of!(ZoneReport, zones), 16);
+        assert_eq!(size_of::<ZoneRange>(), 16);
     }
 
     #[test]

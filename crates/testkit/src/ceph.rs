@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use cryptline_peers::ceph::{Node, Options, PROGRAMS};
+use cryptline_peers::ceph::{CephCluster, ClusterOptions, PROGRAMS};
 use tempfile::TempDir;
 
 use crate::peer::{self, Run};
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// A cluster with the pool [`POOL`], which keeps each object three times, and whose clients need a key.
 pub struct Ceph {
     // Before the folder, which its daemons write to.
-    node: Node,
+    node: CephCluster,
     folder: TempDir,
 }
 
@@ -30,8 +30,8 @@ impl Ceph {
     pub fn start() -> Option<Self> {
         peer::require_all(PROGRAMS)?;
         let folder = tempfile::tempdir().expect("a folder");
-        let options = Options { osds: 3, replicas: 3, needs_keys: true };
-        let node = Node::start(folder.path(), options).unwrap_or_else(|why| panic!("{why}"));
+        let options = ClusterOptions { osds: 3, replicas: 3, needs_keys: true };
+        let node = CephCluster::start(folder.path(), options).unwrap_or_else(|why| panic!("{why}"));
         Some(Self { node, folder })
     }
 

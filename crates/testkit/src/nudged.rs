@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::peer::Background;
+use crate::peer::BackgroundProgram;
 
 /// Between a stop and the next step.
 const HALF: Duration = Duration::from_millis(5);
@@ -26,7 +26,7 @@ impl Nudged {
     /// # Panics
     /// Where there is no such process.
     #[must_use]
-    pub fn new(process: &Background) -> Self {
+    pub fn new(process: &BackgroundProgram) -> Self {
         let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw).expect("a process");
         // Never another one that got its number.
         let process: OwnedFd = pidfd_open(pid, PidfdFlags::empty()).expect("it runs");

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
-use cryptline::{DispatchOptions, Mode, Open, Plain, Zeroes};
+use cryptline::{DispatchMode, DispatchOptions, Open, Plain, Zeroes};
 use cryptline_testkit::cache::{FileContent, Left, Temper};
 use tempfile::TempDir;
 
@@ -215,7 +215,7 @@ pub fn volume(target: impl AsRef<OsStr>) -> Open {
 }
 
 fn inline() -> DispatchOptions {
-    DispatchOptions { both: Some(Mode::Inline), ..DispatchOptions::default() }
+    DispatchOptions { both: Some(DispatchMode::Inline), ..DispatchOptions::default() }
 }
 
 /// The target of a copy into a range of a file.

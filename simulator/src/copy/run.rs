@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cryptline::{Copied, Copy, CopySource, Error, Holes, Left as Remains, Problem, Progress};
+use cryptline::{Copied, Copy, CopyRemains as Remains, CopySource, Error, Holes, Problem, Progress};
 use cryptline_testkit::cache::{Cut, Left, Names, Survivors, Temper};
 use rustix::io::Errno;
 

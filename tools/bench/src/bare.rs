@@ -15,8 +15,8 @@ use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 use cryptline_engine::Buffer;
 
 use crate::error::{Of as _, Result, fail};
-use crate::load::{Job, buffer, pin};
-use crate::report::{Direction, Sample};
+use crate::load::{LoadJob, buffer, pin};
+use crate::report::{DataDirection, TurnResults};
 
 /// Row of the cipher alone.
 pub const BARE: &str = "bare-cipher";
@@ -42,7 +42,7 @@ impl BareCipher {
     }
 
     /// The median speed of a turn, on the processor of a server.
-    pub fn sample(&self, job: &Job, cpu: Option<usize>) -> Result<Sample> {
+    pub fn sample(&self, job: &LoadJob, cpu: Option<usize>) -> Result<TurnResults> {
         let turn = || {
             cpu.map_or(Ok(()), pin)?;
             self.run(job)
@@ -54,7 +54,7 @@ impl BareCipher {
         })
     }
 
-    fn run(&self, job: &Job) -> Result<Sample> {
+    fn run(&self, job: &LoadJob) -> Result<TurnResults> {
         let (block, depth) = (job.shape.block, job.shape.depth);
         let len = block.saturating_mul(depth).clamp(LEAST, MOST);
         let mut data = buffer(len)?;
@@ -67,8 +67,8 @@ impl BareCipher {
             let began = Instant::now();
             for request in black_box(&mut *data).chunks_mut(block) {
                 match job.shape.direction {
-                    Direction::Read => self.cipher.decrypt_in_place(sector, request),
-                    Direction::Write => self.cipher.encrypt_in_place(sector, request),
+                    DataDirection::Read => self.cipher.decrypt_in_place(sector, request),
+                    DataDirection::Write => self.cipher.encrypt_in_place(sector, request),
                 }
             }
             let now = Instant::now();
@@ -80,22 +80,22 @@ impl BareCipher {
             }
         }
         let Some(took) = median(&took) else { fail!("{BARE}: nothing was measured") };
-        Ok(Sample { bytes_per_second: f64::from(len) / took, ..Sample::default() })
+        Ok(TurnResults { bytes_per_second: f64::from(len) / took, ..TurnResults::default() })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Pattern, Shape};
+    use crate::report::{LoadShape, Pattern};
 
     #[test]
     fn every_shape_has_a_speed_both_ways() {
         let bare = BareCipher::new(512).expect("a cipher");
         for (block, depth) in [(512, 1), (4096, 32), (1 << 20, 4)] {
-            for direction in [Direction::Read, Direction::Write] {
-                let shape = Shape::new(direction, Pattern::Random, block, depth);
-                let job = Job::timed(shape, Duration::ZERO, Duration::ZERO, 0);
+            for direction in [DataDirection::Read, DataDirection::Write] {
+                let shape = LoadShape::new(direction, Pattern::Random, block, depth);
+                let job = LoadJob::timed(shape, Duration::ZERO, Duration::ZERO, 0);
                 assert!(bare.sample(&job, None).expect("memory").bytes_per_second > 0.0);
             }
         }

@@ -20,35 +20,35 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use cryptline::luks::format::Version;
+use cryptline::luks::format::LuksVersion;
 use cryptline::size;
 
 use crate::error::{Of as _, Result, fail};
-use crate::fio::{self, Target};
+use crate::fio::{self, FioTarget};
 use crate::images::{FOLDER, SOCKET};
-use crate::load::Job;
+use crate::load::LoadJob;
 use crate::machine::cores;
 use crate::peers;
 use crate::plan::{Plan, RunArgs, unique};
-use crate::process::Left;
+use crate::process::KilledRemains;
 use crate::programs::{ProgramArgs, Programs};
-use crate::report::{Comparison, Direction, Pattern, Quantity, Report, Row, Sample, Shape};
-use crate::servers::{Disk, Door, Server, check_contents, open};
+use crate::report::{DataDirection, FigureSubject, LoadShape, Pattern, PlanReport, Quantity, Row, TurnResults};
+use crate::servers::{Door, ServedContents, ServerRow, check_contents, open};
 use crate::setting::Setting;
-use group::Group;
+use group::LimitGroup;
 use hogs::Hogs;
 
 #[rustfmt::skip]
-const SERVERS: [Server; 5] = [
-    Server::new("inline", Door::Nbd, Disk::Luks, "cryptline serve --exit-with-parent --direct=off --dispatch=inline --unix={socket} --key-file={key} {luks1}"),
-    Server::new("auto", Door::Nbd, Disk::Luks, "cryptline serve --exit-with-parent --direct=off --dispatch=auto --unix={socket} --key-file={key} {luks1}"),
-    Server::new("queue", Door::Nbd, Disk::Luks, "cryptline serve --exit-with-parent --direct=off --dispatch=queue --unix={socket} --key-file={key} {luks1}"),
-    Server::new("nbdkit", Door::Nbd, Disk::Luks, peers::NBDKIT),
-    Server::new("qemu-nbd", Door::Nbd, Disk::Luks, peers::QEMU_NBD),
+const SERVERS: [ServerRow; 5] = [
+    ServerRow::new("inline", Door::Nbd, ServedContents::Luks, "cryptline serve --exit-with-parent --direct=off --dispatch=inline --unix={socket} --key-file={key} {luks1}"),
+    ServerRow::new("auto", Door::Nbd, ServedContents::Luks, "cryptline serve --exit-with-parent --direct=off --dispatch=auto --unix={socket} --key-file={key} {luks1}"),
+    ServerRow::new("queue", Door::Nbd, ServedContents::Luks, "cryptline serve --exit-with-parent --direct=off --dispatch=queue --unix={socket} --key-file={key} {luks1}"),
+    ServerRow::new("nbdkit", Door::Nbd, ServedContents::Luks, peers::NBDKIT),
+    ServerRow::new("qemu-nbd", Door::Nbd, ServedContents::Luks, peers::QEMU_NBD),
 ];
 
 /// The load of every turn.
-const LOAD: Shape = Shape::new(Direction::Read, Pattern::Random, 4096, 8);
+const LOAD: LoadShape = LoadShape::new(DataDirection::Read, Pattern::Random, 4096, 8);
 /// Hundredths of a processor that a server may use, beside those without a limit.
 const QUOTAS: [u32; 2] = [20, 50];
 
@@ -101,18 +101,18 @@ pub struct BusyArgs {
 }
 
 /// A server under a limit, in its turns.
-struct Way<'a> {
-    server: &'static Server,
+struct LimitedServer<'a> {
+    server: &'static ServerRow,
     quota: Option<u32>,
     /// None where none can be made.
-    groups: Option<(&'a Groups, &'a Group)>,
+    groups: Option<(&'a Groups, &'a LimitGroup)>,
 }
 
 /// Those of a turn: one of the servers, by their limits.
 struct Groups {
-    busy: Group,
-    client: Group,
-    servers: Vec<(Option<u32>, Group)>,
+    busy: LimitGroup,
+    client: LimitGroup,
+    servers: Vec<(Option<u32>, LimitGroup)>,
 }
 
 impl Groups {
@@ -120,27 +120,27 @@ impl Groups {
         let limits = std::iter::once(None).chain(QUOTAS.map(Some));
         let server = |quota: Option<u32>| {
             let name = quota.map_or("server".to_owned(), |percent| format!("server-{percent}"));
-            Ok((quota, Group::make(&name, quota)?))
+            Ok((quota, LimitGroup::make(&name, quota)?))
         };
         let servers = limits.map(server).collect::<Result<Vec<_>>>()?;
-        Ok(Self { busy: Group::make("busy", None)?, client: Group::make("client", None)?, servers })
+        Ok(Self { busy: LimitGroup::make("busy", None)?, client: LimitGroup::make("client", None)?, servers })
     }
 }
 
 /// Measures.
-pub fn measure(args: &BusyArgs, runs: RunArgs) -> Result<Report> {
+pub fn measure(args: &BusyArgs, runs: RunArgs) -> Result<PlanReport> {
     let runs = runs.or(256 << 20, 5, 1.0)?;
     let usual = u32::try_from(cores().saturating_mul(2))?;
     let hogs = args.busy.unwrap_or(usual);
-    let is_asked = |server: &&Server| args.servers.is_empty() || args.servers.iter().any(|name| name == server.name);
-    let servers: Vec<&'static Server> = SERVERS.iter().filter(is_asked).collect();
+    let is_asked = |server: &&ServerRow| args.servers.is_empty() || args.servers.iter().any(|name| name == server.name);
+    let servers: Vec<&'static ServerRow> = SERVERS.iter().filter(is_asked).collect();
     let programs = Programs::find(&args.program)?;
     let needed = unique(servers.iter().flat_map(|server| server.programs()));
     let missing: Vec<_> = needed.iter().filter_map(|name| programs.missing(name)).collect();
     if !missing.is_empty() {
         fail!("{}; install it, or leave it out by --servers", missing.join(", "));
     }
-    let setting = &Setting::anywhere(&args.dir, runs.size, &[Version::Luks1], programs)?;
+    let setting = &Setting::anywhere(&args.dir, runs.size, &[LuksVersion::Luks1], programs)?;
     check_contents(setting, servers.iter().copied())?;
 
     let groups = Groups::make();
@@ -148,8 +148,8 @@ pub fn measure(args: &BusyArgs, runs: RunArgs) -> Result<Report> {
         Ok(groups) => groups.servers.iter().map(|(quota, group)| (*quota, Some((groups, group)))).collect(),
         Err(_) => vec![(None, None)],
     };
-    let of_limit = |&(quota, groups)| servers.iter().map(move |&server| Way { server, quota, groups });
-    let ways: Vec<Way<'_>> = limits.iter().flat_map(of_limit).collect();
+    let of_limit = |&(quota, groups)| servers.iter().map(move |&server| LimitedServer { server, quota, groups });
+    let ways: Vec<LimitedServer<'_>> = limits.iter().flat_map(of_limit).collect();
     let plan = Plan {
         bench: "busy",
         title: "Small reads beside busy processes",
@@ -175,7 +175,9 @@ pub fn measure(args: &BusyArgs, runs: RunArgs) -> Result<Report> {
         };
         let [of, to] = [of, to].map(|server| name_of(server, quota));
         let pairs = vec![(of, vec![to])];
-        report.compare(&Comparison { name, of: Quantity::P99, pairs, needs, ..Comparison::default() }.unless(unless));
+        report.compare(
+            &FigureSubject { name, of: Quantity::P99, pairs, needs, ..FigureSubject::default() }.unless(unless),
+        );
     }
     report.warnings.extend(groups.as_ref().err().map(|why| {
         format!("{why}, so no server was limited to a share of a processor, and fio waits as long for busy processes as servers do")
@@ -183,7 +185,7 @@ pub fn measure(args: &BusyArgs, runs: RunArgs) -> Result<Report> {
     Ok(report)
 }
 
-impl Way<'_> {
+impl LimitedServer<'_> {
     fn row(&self, setting: &Setting, hogs: u32) -> Row {
         let is_ours = self.server.line.starts_with("cryptline");
         Row {
@@ -197,16 +199,16 @@ impl Way<'_> {
     }
 
     /// A turn: the busy processes first, so that the server starts beside them as well.
-    fn turn(&self, setting: &Setting, job: &Job, hogs: u32) -> Result<Sample> {
+    fn turn(&self, setting: &Setting, job: &LoadJob, hogs: u32) -> Result<TurnResults> {
         let mut hogs = Hogs::start(hogs, self.groups.map(|(groups, _)| &groups.busy))?;
         let socket = setting.path(SOCKET);
-        let target = Target::Nbd(socket.clone(), "");
+        let target = FioTarget::Nbd(socket.clone(), "");
         let mut command = setting.command(self.server.line);
         if let Some((_, server)) = self.groups {
             server.prefix(&mut command);
         }
         let ready = || open(&target).map(drop).of("not yet");
-        let process = setting.start(None, self.server.name, command, Left::Socket(socket), ready)?;
+        let process = setting.start(None, self.server.name, command, KilledRemains::Socket(socket), ready)?;
         let by_client = |command: &mut Vec<OsString>| {
             if let Some((groups, _)) = self.groups {
                 groups.client.prefix(command);

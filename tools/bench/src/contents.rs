@@ -8,7 +8,7 @@ use crate::error::{Of as _, Result};
 
 /// Bytes that look random to a cipher and a file system and are known for every offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Contents {
+pub struct TestPattern {
     seed: u64,
 }
 
@@ -17,7 +17,7 @@ const WORD: u64 = 8;
 /// Bytes that are compared at a time.
 const PIECE: usize = 4096;
 
-impl Contents {
+impl TestPattern {
     /// One of many.
     pub fn new(seed: u64) -> Self {
         Self { seed }
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_piece_is_what_the_whole_has_there() {
-        let contents = Contents::new(7);
+        let contents = TestPattern::new(7);
         let mut whole = [0; 100];
         contents.fill(1000, &mut whole);
         for (start, end) in [(0, 100), (1, 2), (3, 50), (8, 16), (99, 100)] {
@@ -148,13 +148,13 @@ mod tests {
 
     #[test]
     fn one_wrong_bit_and_a_wrong_place_are_found() {
-        let contents = Contents::new(7);
+        let contents = TestPattern::new(7);
         let mut bytes = [0; 64];
         contents.fill(3, &mut bytes);
         bytes[41] ^= 1;
         assert_eq!(contents.first_difference(3, &bytes), Some(44));
         bytes[41] ^= 1;
         assert!(contents.first_difference(3 + 4096, &bytes).is_some());
-        assert!(Contents::new(8).first_difference(3, &bytes).is_some());
+        assert!(TestPattern::new(8).first_difference(3, &bytes).is_some());
     }
 }

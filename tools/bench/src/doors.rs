@@ -7,38 +7,38 @@
 mod allocations;
 
 use clap::Args;
-use cryptline::luks::format::Version;
+use cryptline::luks::format::LuksVersion;
 use cryptline::size;
 
 use crate::error::Result;
 use crate::plan::{Plan, RunArgs, unique};
-use crate::report::{Direction, Pattern, Quantity, Report, Shape, word};
-use crate::servers::{Contest, Disk, Door, Model, Server, check_contents, compare, compare_with_models};
-use crate::setting::{ServerArgs, Setting};
+use crate::report::{DataDirection, LoadShape, Pattern, PlanReport, Quantity, word};
+use crate::servers::{Contest, Door, Model, ServedContents, ServerRow, check_contents, compare, compare_with_models};
+use crate::setting::{ServerPlanArgs, Setting};
 
 /// The loads.
-const SMALL: Shape = Shape::new(Direction::Read, Pattern::Random, 4096, 32);
-const LARGE: Shape = Shape::new(Direction::Read, Pattern::Sequential, 128 << 10, 8);
-const ONE: Shape = Shape::new(Direction::Read, Pattern::Random, 4096, 1);
-const HUGE: Shape = Shape::new(Direction::Read, Pattern::Sequential, 1 << 20, 4);
+const SMALL: LoadShape = LoadShape::new(DataDirection::Read, Pattern::Random, 4096, 32);
+const LARGE: LoadShape = LoadShape::new(DataDirection::Read, Pattern::Sequential, 128 << 10, 8);
+const ONE: LoadShape = LoadShape::new(DataDirection::Read, Pattern::Random, 4096, 1);
+const HUGE: LoadShape = LoadShape::new(DataDirection::Read, Pattern::Sequential, 1 << 20, 4);
 
 /// The page cache is as qemu has it.
 #[rustfmt::skip]
-const SERVERS: [Server; 9] = [
-    Server::new("cryptline, vhost-user", Door::VhostUser, Disk::Luks, "cryptline vhost-user --socket-path={socket} --exit-with-parent --direct=off --key-file={key} {luks2}"),
+const SERVERS: [ServerRow; 9] = [
+    ServerRow::new("cryptline, vhost-user", Door::VhostUser, ServedContents::Luks, "cryptline vhost-user --socket-path={socket} --exit-with-parent --direct=off --key-file={key} {luks2}"),
     // Any key size: the null cipher has no key.
-    Server::new("cryptline-plain, vhost-user", Door::VhostUser, Disk::Null, "cryptline vhost-user --socket-path={socket} --exit-with-parent --direct=off --type=plain --cipher=cipher_null-ecb --key-size=256 {plain}"),
-    Server::new("qsd, vhost-user", Door::VhostUser, Disk::Luks, "qemu-storage-daemon --object secret,id=key,file={key,} --blockdev driver=file,node-name=file,filename={luks1,} --blockdev driver=luks,node-name=disk,key-secret=key,file=file --export type=vhost-user-blk,addr.type=unix,addr.path={socket,},id=export,node-name=disk,writable=on"),
-    Server::new("cryptline, nbd", Door::Nbd, Disk::Luks, "cryptline serve --unix={socket} --exit-with-parent --direct=off --key-file={key} {luks2}"),
-    Server::new("cryptline, fuse", Door::Fuse, Disk::Luks, "cryptline mount --foreground --exit-with-parent --direct=off --key-file={key} {luks2} {disk}"),
-    Server::new("cryptline, fuse-uring", Door::FuseUring, Disk::Luks, "cryptline mount --foreground --fuse-uring --exit-with-parent --direct=off --key-file={key} {luks2} {disk}"),
-    Server::new("qsd, fuse", Door::Fuse, Disk::Luks, "qemu-storage-daemon --object secret,id=key,file={key,} --blockdev driver=file,node-name=file,filename={luks1,} --blockdev driver=luks,node-name=disk,key-secret=key,file=file --export type=fuse,mountpoint={disk,},id=export,node-name=disk,writable=on"),
-    Server::new("cryptline-plain, fuse", Door::Fuse, Disk::Null, "cryptline mount --foreground --exit-with-parent --direct=off --type=plain --cipher=cipher_null-ecb --key-size=256 {plain} {disk}"),
+    ServerRow::new("cryptline-plain, vhost-user", Door::VhostUser, ServedContents::Null, "cryptline vhost-user --socket-path={socket} --exit-with-parent --direct=off --type=plain --cipher=cipher_null-ecb --key-size=256 {plain}"),
+    ServerRow::new("qsd, vhost-user", Door::VhostUser, ServedContents::Luks, "qemu-storage-daemon --object secret,id=key,file={key,} --blockdev driver=file,node-name=file,filename={luks1,} --blockdev driver=luks,node-name=disk,key-secret=key,file=file --export type=vhost-user-blk,addr.type=unix,addr.path={socket,},id=export,node-name=disk,writable=on"),
+    ServerRow::new("cryptline, nbd", Door::Nbd, ServedContents::Luks, "cryptline serve --unix={socket} --exit-with-parent --direct=off --key-file={key} {luks2}"),
+    ServerRow::new("cryptline, fuse", Door::Fuse, ServedContents::Luks, "cryptline mount --foreground --exit-with-parent --direct=off --key-file={key} {luks2} {disk}"),
+    ServerRow::new("cryptline, fuse-uring", Door::FuseUring, ServedContents::Luks, "cryptline mount --foreground --fuse-uring --exit-with-parent --direct=off --key-file={key} {luks2} {disk}"),
+    ServerRow::new("qsd, fuse", Door::Fuse, ServedContents::Luks, "qemu-storage-daemon --object secret,id=key,file={key,} --blockdev driver=file,node-name=file,filename={luks1,} --blockdev driver=luks,node-name=disk,key-secret=key,file=file --export type=fuse,mountpoint={disk,},id=export,node-name=disk,writable=on"),
+    ServerRow::new("cryptline-plain, fuse", Door::Fuse, ServedContents::Null, "cryptline mount --foreground --exit-with-parent --direct=off --type=plain --cipher=cipher_null-ecb --key-size=256 {plain} {disk}"),
     // Those of the LUKS2 image.
-    Server::bare(4096),
+    ServerRow::bare(4096),
 ];
 /// Servers that are compared with each other under a load.
-const GROUPS: [(Shape, &[usize]); 4] =
+const GROUPS: [(LoadShape, &[usize]); 4] =
     [(SMALL, &[0, 1, 2, 4, 5, 6, 7, 8]), (LARGE, &[0, 1, 2, 8]), (ONE, &[0, 1, 3, 8]), (HUGE, &[4, 5, 6, 7, 8])];
 
 #[rustfmt::skip]
@@ -83,7 +83,7 @@ Needs the Debian packages fio, qemu-system-common and util-linux, and /dev/fuse;
 echo 1 >/sys/module/fuse/parameters/enable_uring. What is missing is named, and its figures have no value.")]
 pub struct DoorsArgs {
     #[command(flatten)]
-    of_servers: ServerArgs,
+    of_servers: ServerPlanArgs,
 
     /// Fronts
     #[arg(long, value_enum, value_delimiter = ',', value_name = "FRONT", default_values_t = [Door::VhostUser, Door::Nbd, Door::Fuse])]
@@ -91,25 +91,25 @@ pub struct DoorsArgs {
 }
 
 /// Measures.
-pub fn measure(args: &DoorsArgs, runs: RunArgs) -> Result<Report> {
+pub fn measure(args: &DoorsArgs, runs: RunArgs) -> Result<PlanReport> {
     let runs = runs.or(256 << 20, 5, 0.5)?;
-    let setting = &Setting::of_servers(&args.of_servers, runs.size, &[Version::Luks1, Version::Luks2])?;
-    let missing = |server: &Server| {
+    let setting = &Setting::of_servers(&args.of_servers, runs.size, &[LuksVersion::Luks1, LuksVersion::Luks2])?;
+    let missing = |server: &ServerRow| {
         if server.has_image() && !args.fronts.contains(&server.door) {
             return Some("it was left out by --fronts".into());
         }
         let lacks = server.programs().into_iter().find_map(|name| setting.programs.missing(name));
         lacks.or_else(|| server.door.missing())
     };
-    let missing: Vec<(&Server, String)> = SERVERS.iter().filter_map(|it| Some((it, missing(it)?))).collect();
-    let is_there = |server: &&Server| !missing.iter().any(|(one, _)| one == server);
+    let missing: Vec<(&ServerRow, String)> = SERVERS.iter().filter_map(|it| Some((it, missing(it)?))).collect();
+    let is_there = |server: &&ServerRow| !missing.iter().any(|(one, _)| one == server);
     check_contents(
         setting,
         SERVERS.iter().filter(|it| it.has_image()).filter(is_there).collect::<Vec<_>>().into_iter(),
     )?;
-    let mut ways: Vec<(Shape, &Server)> = Vec::new();
+    let mut ways: Vec<(LoadShape, &ServerRow)> = Vec::new();
     for (load, group) in GROUPS {
-        let there: Vec<&Server> = group.iter().map(|&place| &SERVERS[place]).filter(is_there).collect();
+        let there: Vec<&ServerRow> = group.iter().map(|&place| &SERVERS[place]).filter(is_there).collect();
         // The cipher alone is compared with nobody.
         if there.iter().any(|server| server.has_image()) {
             ways.extend(there.into_iter().map(|server| (load, server)));

@@ -9,9 +9,9 @@ use cryptline_nbd::uri::{Address, TlsOptions};
 use serde_json::Value;
 
 use crate::error::{Of as _, Result, fail};
-use crate::load::Job;
+use crate::load::LoadJob;
 use crate::programs;
-use crate::report::{Direction, Latency, Pattern, Sample, word};
+use crate::report::{DataDirection, Latency, Pattern, TurnResults, word};
 use crate::setting::Setting;
 
 /// The command line, see [`programs::words`].
@@ -24,13 +24,13 @@ const LONG: Duration = Duration::from_secs(1);
 
 /// Target of fio's load.
 #[derive(Clone, Debug)]
-pub enum Target {
+pub enum FioTarget {
     /// A server's Unix socket, and the name of its export.
     Nbd(PathBuf, &'static str),
     File(PathBuf),
 }
 
-impl Target {
+impl FioTarget {
     /// How NBD clients name it, or the path of the file.
     pub fn uri(&self) -> String {
         match self {
@@ -58,12 +58,17 @@ impl Target {
 }
 
 /// Loads a target in a turn.
-pub fn load(setting: &Setting, target: &Target, job: &Job) -> Result<Sample> {
+pub fn load(setting: &Setting, target: &FioTarget, job: &LoadJob) -> Result<TurnResults> {
     load_by(setting, target, job, |_| {})
 }
 
 /// The same by a command that is changed before it runs.
-pub fn load_by(setting: &Setting, target: &Target, job: &Job, change: impl Fn(&mut Vec<OsString>)) -> Result<Sample> {
+pub fn load_by(
+    setting: &Setting,
+    target: &FioTarget,
+    job: &LoadJob,
+    change: impl Fn(&mut Vec<OsString>),
+) -> Result<TurnResults> {
     let output = setting.path("fio.json");
     let mut job = *job;
     loop {
@@ -83,7 +88,7 @@ pub fn load_by(setting: &Setting, target: &Target, job: &Job, change: impl Fn(&m
         });
         let mut command = vec![OsString::from(setting.programs.path("fio"))];
         command.extend(words);
-        if let Target::File(_) = target {
+        if let FioTarget::File(_) = target {
             command.push("--direct=1".into());
         }
         change(&mut command);
@@ -101,7 +106,7 @@ pub fn load_by(setting: &Setting, target: &Target, job: &Job, change: impl Fn(&m
 }
 
 /// Returns what fio measured, from its output. Lines before the JSON are its engine's.
-fn sample(text: &str, direction: Direction) -> Option<Sample> {
+fn sample(text: &str, direction: DataDirection) -> Option<TurnResults> {
     let json: Value = serde_json::from_str(&text[text.find('{')?..]).ok()?;
     let job = &json["jobs"][0];
     if job["error"] != 0 {
@@ -118,7 +123,7 @@ fn sample(text: &str, direction: Direction) -> Option<Sample> {
         p99_9_us: at("99.900000")?,
         max_us: lat["max"].as_f64()? / 1000.0,
     });
-    Some(Sample { bytes_per_second, latency, ..Sample::default() })
+    Some(TurnResults { bytes_per_second, latency, ..TurnResults::default() })
 }
 
 #[cfg(test)]
@@ -132,7 +137,7 @@ mod tests {
 
     #[test]
     fn speed_and_latency_are_those_of_the_direction() {
-        let sample = sample(JSON, Direction::Read).expect("a sample");
+        let sample = sample(JSON, DataDirection::Read).expect("a sample");
         assert_eq!(sample.bytes_per_second, 4_096_000.0);
         let latency = sample.latency.expect("percentiles");
         assert_eq!((latency.p99_us, latency.max_us), (3.0, 9.0));
@@ -140,9 +145,9 @@ mod tests {
 
     #[test]
     fn what_says_nothing_is_no_sample() {
-        assert!(super::sample(JSON, Direction::Write).is_none());
+        assert!(super::sample(JSON, DataDirection::Write).is_none());
         for text in ["", "{", "{}", &JSON.replace("\"error\": 0", "\"error\": 5")] {
-            assert!(super::sample(text, Direction::Read).is_none(), "{text}");
+            assert!(super::sample(text, DataDirection::Read).is_none(), "{text}");
         }
     }
 }

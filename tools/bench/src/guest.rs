@@ -12,10 +12,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use virtio_driver::{VhostUser, VirtioBlkQueue, VirtioBlkTransport, VirtioFeatureFlags};
 
-use crate::contents::Contents;
+use crate::contents::TestPattern;
 use crate::error::{Of as _, Result, fail};
-use crate::load::Transport;
-use crate::report::Shape;
+use crate::load::LoadTransport;
+use crate::report::LoadShape;
 
 /// Entries of the ring.
 const RING: u16 = 128;
@@ -33,7 +33,7 @@ pub struct Guest {
     block: usize,
     /// Offset of each slot's last read.
     offsets: Vec<u64>,
-    contents: Contents,
+    contents: TestPattern,
     /// When to give up.
     late: Instant,
     /// Set if the server was not told of all yet.
@@ -42,7 +42,7 @@ pub struct Guest {
 
 impl Guest {
     /// Of the server at `socket`, for reads of this shape, until it is too late.
-    pub fn connect(socket: &Path, shape: Shape, contents: Contents, late: Instant) -> Result<Self> {
+    pub fn connect(socket: &Path, shape: LoadShape, contents: TestPattern, late: Instant) -> Result<Self> {
         let features = VirtioFeatureFlags::VERSION_1 | VirtioFeatureFlags::RING_EVENT_IDX;
         let transport = VhostUser::new(&socket.to_string_lossy(), features.bits()).of(socket.display())?;
         let mut transport: Box<VirtioBlkTransport> = Box::new(transport);
@@ -101,14 +101,14 @@ impl Guest {
     }
 }
 
-fn check(contents: Contents, offset: u64, found: &[u8]) -> Result<()> {
+fn check(contents: TestPattern, offset: u64, found: &[u8]) -> Result<()> {
     match contents.first_difference(offset, found) {
         Some(at) => fail!("the server gave wrong data at byte {at}"),
         None => Ok(()),
     }
 }
 
-impl Transport for Guest {
+impl LoadTransport for Guest {
     fn size(&self) -> u64 {
         self.size
     }

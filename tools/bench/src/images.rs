@@ -4,13 +4,13 @@ use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use cryptline::luks::format::Version;
+use cryptline::luks::format::LuksVersion;
 use cryptline::{Create, DirectMode, Open, Volume, size};
 use cryptline_engine::Gate;
 
 use tempfile::TempDir;
 
-use crate::contents::Contents;
+use crate::contents::TestPattern;
 use crate::error::{Of as _, Result, fail};
 use crate::volume::cheap;
 
@@ -42,7 +42,7 @@ pub struct Images {
     pub key: PathBuf,
     /// Of the clear text, in bytes.
     pub size: u64,
-    pub contents: Contents,
+    pub contents: TestPattern,
     pub sha256: String,
     /// Description of the storage below the folder, for people.
     pub medium: String,
@@ -50,7 +50,7 @@ pub struct Images {
 
 impl Images {
     /// Makes the plain one and one of each of `versions` in `folder`.
-    pub fn make(folder: &Path, size: u64, versions: &[Version]) -> Result<Self> {
+    pub fn make(folder: &Path, size: u64, versions: &[LuksVersion]) -> Result<Self> {
         let space = rustix::fs::statvfs(folder).of(format_args!("--dir {}", folder.display()))?;
         let free = space.f_bavail.saturating_mul(space.f_frsize);
         let count = versions.len() as u64 + 1;
@@ -69,7 +69,7 @@ impl Images {
             plain: folder.join("plain.img"),
             key: folder.join(KEY_FILE),
             size,
-            contents: Contents::new(SEED),
+            contents: TestPattern::new(SEED),
             sha256: String::new(),
             medium: format!(
                 "files in {}, {} of clear disk",
@@ -82,20 +82,20 @@ impl Images {
     }
 
     /// Opens an encrypted one in this process.
-    pub fn open(&self, version: Version) -> Result<Volume> {
+    pub fn open(&self, version: LuksVersion) -> Result<Volume> {
         let open = Open::new(self.luks(version)).direct(DirectMode::Off);
         Ok(open.passphrase(PASSPHRASE).open()?)
     }
 
-    fn luks(&self, version: Version) -> &Path {
+    fn luks(&self, version: LuksVersion) -> &Path {
         match version {
-            Version::Luks1 => &self.luks1,
-            Version::Luks2 => &self.luks2,
+            LuksVersion::Luks1 => &self.luks1,
+            LuksVersion::Luks2 => &self.luks2,
         }
     }
 
     /// Makes the files.
-    fn fill(&mut self, versions: &[Version]) -> Result<()> {
+    fn fill(&mut self, versions: &[LuksVersion]) -> Result<()> {
         let private = |path: &Path| {
             let mut new = File::options();
             new.write(true).create_new(true).mode(0o600).open(path)
@@ -113,7 +113,7 @@ impl Images {
     }
 
     /// Makes an empty encrypted one, whose clear disk is as large as the plain image, to the byte.
-    fn encrypted(&self, version: Version) -> Result<Volume> {
+    fn encrypted(&self, version: LuksVersion) -> Result<Volume> {
         let path = self.luks(version);
         let room = self.size + HEADER_ROOM;
         let luks = Create::new(path).size(room).format(cheap(version));

@@ -15,19 +15,19 @@ use std::time::Duration;
 use clap::Args;
 use cryptline::size;
 use cryptline_cipher::SectorCipher;
-use cryptline_engine::dispatch::Mode;
+use cryptline_engine::dispatch::DispatchMode;
 use cryptline_engine::{Buffer, Gate};
 use cryptline_sys::SharedMemory;
 
-use crate::contents::{Contents, sha256_of};
+use crate::contents::{TestPattern, sha256_of};
 use crate::error::{Of as _, Result, fail};
-use crate::load::{self, Job, Transport, buffer};
+use crate::load::{self, LoadJob, LoadTransport, buffer};
 use crate::plan::{Plan, RunArgs, progress};
-use crate::report::{Comparison, Direction, Pattern, Report, Row, Sample, Shape};
-use crate::volume::{Cipher, HelperArgs, NULL_CIPHER, in_words, ram};
+use crate::report::{DataDirection, FigureSubject, LoadShape, Pattern, PlanReport, Row, TurnResults};
+use crate::volume::{CipherWord, HelperArgs, NULL_CIPHER, in_words, ram};
 
 /// Requests of that thread: 4 KiB, one at a time, from the first block to the last.
-const SHAPE: Shape = Shape::new(Direction::Read, Pattern::Sequential, 4096, 1);
+const SHAPE: LoadShape = LoadShape::new(DataDirection::Read, Pattern::Sequential, 4096, 1);
 /// Bytes in a request.
 const BLOCK: usize = 4096;
 /// Before each turn: enough to fill the caches again and to wake sleeping threads.
@@ -58,18 +58,18 @@ pub struct InlineArgs {
 }
 
 /// Measures.
-pub fn measure(args: &InlineArgs, runs: RunArgs) -> Result<Report> {
+pub fn measure(args: &InlineArgs, runs: RunArgs) -> Result<PlanReport> {
     let runs = runs.or(4 << 30, 101, 0.02)?;
     let helpers = args.helpers.pool()?;
-    let cipher = Cipher::new(&args.cipher)?;
+    let cipher = CipherWord::new(&args.cipher)?;
     if cipher.is_null() {
         fail!("--cipher {}: the null cipher is measured anyway; name another, such as aes-xts-plain64", args.cipher);
     }
     let medium = ram(runs.size, runs.size.saturating_mul(2), " (the volume, and a copy to measure the memory by)")?;
     let mut gates = vec![medium.clone()];
     let mut rows = vec![Row::new(PLAIN, SHAPE)];
-    for cipher in [&Cipher::new(NULL_CIPHER)?, &cipher] {
-        for mode in [Mode::Inline, Mode::Queue, Mode::Auto] {
+    for cipher in [&CipherWord::new(NULL_CIPHER)?, &cipher] {
+        for mode in [DispatchMode::Inline, DispatchMode::Queue, DispatchMode::Auto] {
             gates.push(cipher.over(&medium, mode, &helpers)?);
             let dispatch = Some(mode.to_string());
             rows.push(Row {
@@ -81,8 +81,8 @@ pub fn measure(args: &InlineArgs, runs: RunArgs) -> Result<Report> {
     }
     check(&mut rows, &gates, |way| sha256_of(&gates[way], BLOCK))?;
     rows.extend([BARE_COPY, BARE_CIPHER].map(|name| Row::new(name, SHAPE)));
-    let parts = Parts::new(runs.size, cipher.sectors()?)?;
-    let mut job = Job { shape: SHAPE, warm_up: WARM_UP, time: runs.time, ..Job::default() };
+    let parts = InlineParts::new(runs.size, cipher.sectors()?)?;
+    let mut job = LoadJob { shape: SHAPE, warm_up: WARM_UP, time: runs.time, ..LoadJob::default() };
     let plan = Plan {
         bench: "inline",
         title: "Reading inline, through queues, and plain",
@@ -102,9 +102,10 @@ pub fn measure(args: &InlineArgs, runs: RunArgs) -> Result<Report> {
     let other = (!args.cipher.starts_with("aes-xts")).then_some("the goal is for aes-xts");
     let (null, full) = (NULL_CIPHER, args.cipher.as_str());
     for comparison in [
-        Comparison::new("inline_over_plain_null", name(null, Mode::Inline), PLAIN),
-        Comparison::new("queue_over_plain_null", name(null, Mode::Queue), PLAIN),
-        Comparison::new("inline_over_queue_aes", name(full, Mode::Inline), name(full, Mode::Queue)).unless(other),
+        FigureSubject::new("inline_over_plain_null", name(null, DispatchMode::Inline), PLAIN),
+        FigureSubject::new("queue_over_plain_null", name(null, DispatchMode::Queue), PLAIN),
+        FigureSubject::new("inline_over_queue_aes", name(full, DispatchMode::Inline), name(full, DispatchMode::Queue))
+            .unless(other),
         model("inline_over_model", full, BARE_COPY).unless(other),
         model("of_model_inproc_4k", full, PLAIN).unless(other),
     ] {
@@ -114,12 +115,12 @@ pub fn measure(args: &InlineArgs, runs: RunArgs) -> Result<Report> {
 }
 
 /// Encrypted beside a way of getting the bytes, and then the bare cipher.
-fn model(figure: &'static str, cipher: &str, plain: &str) -> Comparison {
-    let pairs = vec![(name(cipher, Mode::Inline), vec![plain.into(), BARE_CIPHER.into()])];
-    Comparison { name: figure, pairs, in_sum: true, ..Comparison::default() }
+fn model(figure: &'static str, cipher: &str, plain: &str) -> FigureSubject {
+    let pairs = vec![(name(cipher, DispatchMode::Inline), vec![plain.into(), BARE_CIPHER.into()])];
+    FigureSubject { name: figure, pairs, in_sum: true, ..FigureSubject::default() }
 }
 
-fn name(cipher: &str, mode: Mode) -> String {
+fn name(cipher: &str, mode: DispatchMode) -> String {
     format!("{}, {}", if cipher == NULL_CIPHER { "null cipher" } else { cipher }, in_words(mode))
 }
 
@@ -138,7 +139,7 @@ fn notes(rows: &[Row]) -> Vec<String> {
 /// medium as it is; the first of each kind writes.
 fn check(rows: &mut [Row], gates: &[Gate], read: impl Fn(usize) -> Result<String>) -> Result<()> {
     let progress = progress(rows.len());
-    let contents = Contents::new(SEED);
+    let contents = TestPattern::new(SEED);
     for encrypted in [false, true] {
         let mut written = None;
         let ways = rows.iter_mut().enumerate();
@@ -168,7 +169,7 @@ fn check(rows: &mut [Row], gates: &[Gate], read: impl Fn(usize) -> Result<String
 /// Parts of the least cost of a read: copying the block out of memory that no cache holds where the volume is larger than the
 /// caches, and decrypting one block that stays in the first-level cache, which is the least it can take. Neither knows
 /// of requests.
-struct Parts {
+struct InlineParts {
     memory: SharedMemory,
     blocks: usize,
     cipher: SectorCipher,
@@ -178,13 +179,13 @@ struct Parts {
 const STEP: usize = 256;
 
 /// Work on [`STEP`] blocks as a request, all with one buffer; it is told the number of each.
-struct Work<'a> {
+struct InlineWork<'a> {
     work: &'a (dyn Fn(usize, &mut [u8]) + Sync),
     block: Buffer,
     size: u64,
 }
 
-impl Transport for Work<'_> {
+impl LoadTransport for InlineWork<'_> {
     const CLOCK_EVERY: u32 = 1;
 
     fn size(&self) -> u64 {
@@ -204,7 +205,7 @@ impl Transport for Work<'_> {
     }
 }
 
-impl Parts {
+impl InlineParts {
     /// Fills memory of `bytes` bytes: what was never written is one page of zeros, again and again.
     fn new(bytes: u64, cipher: SectorCipher) -> Result<Self> {
         let blocks = usize::try_from(bytes).unwrap_or(usize::MAX) / BLOCK;
@@ -215,20 +216,20 @@ impl Parts {
     }
 
     /// The speed of the copy, in a turn that goes on where others ended.
-    fn copy(&self, job: &Job) -> Result<Sample> {
+    fn copy(&self, job: &LoadJob) -> Result<TurnResults> {
         self.timed(job, &|index, block| self.memory.read(index % self.blocks * BLOCK, block))
     }
 
     /// The speed of the cipher.
-    fn decrypt(&self, job: &Job) -> Result<Sample> {
+    fn decrypt(&self, job: &LoadJob) -> Result<TurnResults> {
         self.timed(job, &|index, block| self.cipher.decrypt_in_place(index as u64 * 8, block))
     }
 
-    fn timed(&self, job: &Job, work: &(dyn Fn(usize, &mut [u8]) + Sync)) -> Result<Sample> {
-        let shape = Shape { block: SHAPE.block * u32::try_from(STEP)?, ..SHAPE };
-        let job = Job { shape, start: job.start / STEP as u64, ..*job };
+    fn timed(&self, job: &LoadJob, work: &(dyn Fn(usize, &mut [u8]) + Sync)) -> Result<TurnResults> {
+        let shape = LoadShape { block: SHAPE.block * u32::try_from(STEP)?, ..SHAPE };
+        let job = LoadJob { shape, start: job.start / STEP as u64, ..*job };
         let size = (self.blocks * BLOCK) as u64;
-        load::drive(&job, |_| Ok(Work { work, block: buffer(SHAPE.block)?, size }))
+        load::drive(&job, |_| Ok(InlineWork { work, block: buffer(SHAPE.block)?, size }))
     }
 }
 
@@ -252,8 +253,8 @@ mod tests {
         let mut rows = vec![Row::new(PLAIN, SHAPE)];
         let mut gates = vec![medium.clone()];
         for word in [NULL_CIPHER, "aes-xts-plain64"] {
-            let cipher = Cipher::new(word).expect("a cipher");
-            gates.push(cipher.over(below, Mode::Inline, &HelperPool::default()).expect("it fits"));
+            let cipher = CipherWord::new(word).expect("a cipher");
+            gates.push(cipher.over(below, DispatchMode::Inline, &HelperPool::default()).expect("it fits"));
             rows.push(Row { cipher: Some(word.to_owned()), ..Row::new(word, SHAPE) });
         }
         (rows, gates)
@@ -304,10 +305,10 @@ mod tests {
 
     #[test]
     fn the_parts_of_the_model_are_measured_wherever_a_turn_begins() {
-        let cipher = Cipher::new("aes-xts-plain64").expect("aes");
-        let parts = Parts::new(1 << 20, cipher.sectors().expect("sectors")).expect("memory");
+        let cipher = CipherWord::new("aes-xts-plain64").expect("aes");
+        let parts = InlineParts::new(1 << 20, cipher.sectors().expect("sectors")).expect("memory");
         for start in [0, 255, 256, 1000] {
-            let job = Job { shape: SHAPE, start, time: Duration::from_micros(100), ..Job::default() };
+            let job = LoadJob { shape: SHAPE, start, time: Duration::from_micros(100), ..LoadJob::default() };
             for sample in [parts.copy(&job), parts.decrypt(&job)] {
                 assert!(sample.expect("memory").bytes_per_second > 0.0);
             }

@@ -28,7 +28,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::contents::random;
 use crate::error::{Of as _, Result, fail};
-use crate::report::{Direction, Latency, Pattern, Sample, Shape};
+use crate::report::{DataDirection, Latency, LoadShape, Pattern, TurnResults};
 
 /// Entries of a ring beyond the stream's own requests: a layer may split one.
 const RING_SLACK: u32 = 64;
@@ -40,8 +40,8 @@ pub const WINDOW: Duration = Duration::from_millis(1);
 
 /// Work to do, and its duration.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Job {
-    pub shape: Shape,
+pub struct LoadJob {
+    pub shape: LoadShape,
     /// Load before the measurement: caches, threads and clocks reach their usual state.
     pub warm_up: Duration,
     pub time: Duration,
@@ -54,9 +54,9 @@ pub struct Job {
     pub cpu: Option<usize>,
 }
 
-impl Job {
+impl LoadJob {
     /// One whose requests are timed. `start` is the seed where they are random; requests in order begin with the disk.
-    pub fn timed(shape: Shape, warm_up: Duration, time: Duration, start: u64) -> Self {
+    pub fn timed(shape: LoadShape, warm_up: Duration, time: Duration, start: u64) -> Self {
         Self {
             shape,
             warm_up,
@@ -72,7 +72,7 @@ impl Job {
 }
 
 /// Carrier of a stream's requests.
-pub trait Transport {
+pub trait LoadTransport {
     /// Requests between two looks at the clock where latencies are not wanted.
     const CLOCK_EVERY: u32 = CLOCK_EVERY;
 
@@ -88,17 +88,17 @@ pub trait Transport {
 }
 
 /// Runs a job on the volume behind `gate`.
-pub fn run(gate: &Gate, job: &Job) -> Result<Sample> {
-    drive(job, |_| Calls::open(gate, job.shape))
+pub fn run(gate: &Gate, job: &LoadJob) -> Result<TurnResults> {
+    drive(job, |_| ChannelCalls::open(gate, job.shape))
 }
 
 /// Runs a job over the transports that `open` gives, one for each stream.
-pub fn drive<T: Transport>(job: &Job, open: impl Fn(u32) -> Result<T> + Sync) -> Result<Sample> {
+pub fn drive<T: LoadTransport>(job: &LoadJob, open: impl Fn(u32) -> Result<T> + Sync) -> Result<TurnResults> {
     let streams = job.shape.streams.max(1);
     let barrier = Barrier::new(usize::try_from(streams).unwrap_or(1));
     let stream = |index| {
         let pinned = job.cpu.map_or(Ok(()), pin);
-        let opened = pinned.and_then(|()| Ok(Stream::new(open(index)?, job, index)));
+        let opened = pinned.and_then(|()| Ok(LoadStream::new(open(index)?, job, index)));
         // A stream that cannot run comes here too, or the others would wait for ever.
         barrier.wait();
         opened?.run()
@@ -122,7 +122,7 @@ pub fn drive<T: Transport>(job: &Job, open: impl Fn(u32) -> Result<T> + Sync) ->
 }
 
 /// A request at each of `offsets`, `depth` of them in flight, until all have ended; `look`s at the slot of each.
-pub fn each<T: Transport>(
+pub fn each<T: LoadTransport>(
     client: &mut T,
     depth: u32,
     offsets: impl IntoIterator<Item = u64>,
@@ -163,13 +163,13 @@ pub fn pin(cpu: usize) -> Result<()> {
 }
 
 /// Results of one stream in the time that counted.
-struct Counted {
+struct StreamCounts {
     requests_per_second: f64,
     latency: Option<Histogram<u64>>,
     next: u64,
 }
 
-fn sum(streams: &[Counted], job: &Job) -> Sample {
+fn sum(streams: &[StreamCounts], job: &LoadJob) -> TurnResults {
     let mut latency = job.latency.then(histogram);
     for stream in streams {
         if let (Some(all), Some(one)) = (&mut latency, &stream.latency) {
@@ -178,7 +178,7 @@ fn sum(streams: &[Counted], job: &Job) -> Sample {
         }
     }
     let rate: f64 = streams.iter().map(|one| one.requests_per_second).sum();
-    Sample {
+    TurnResults {
         bytes_per_second: rate * f64::from(job.shape.block),
         latency: latency.filter(|all| !all.is_empty()).map(|all| Latency::of(&all)),
         busy: None,
@@ -187,8 +187,8 @@ fn sum(streams: &[Counted], job: &Job) -> Sample {
 }
 
 /// One stream, opened but not yet running.
-struct Stream<'a, T> {
-    job: &'a Job,
+struct LoadStream<'a, T> {
+    job: &'a LoadJob,
     transport: T,
     /// Slots that want a request, oldest first. Has room for all.
     wanted: VecDeque<usize>,
@@ -204,8 +204,8 @@ struct Stream<'a, T> {
     counting: bool,
 }
 
-impl<'a, T: Transport> Stream<'a, T> {
-    fn new(transport: T, job: &'a Job, index: u32) -> Self {
+impl<'a, T: LoadTransport> LoadStream<'a, T> {
+    fn new(transport: T, job: &'a LoadJob, index: u32) -> Self {
         let depth = usize::try_from(job.shape.depth).unwrap_or(usize::MAX);
         let windows = job.time.as_nanos() / WINDOW.as_nanos();
         Self {
@@ -222,7 +222,7 @@ impl<'a, T: Transport> Stream<'a, T> {
         }
     }
 
-    fn run(mut self) -> Result<Counted> {
+    fn run(mut self) -> Result<StreamCounts> {
         let start = Instant::now();
         // What was wanted before the start does not count from before it.
         self.since.fill(start);
@@ -233,7 +233,7 @@ impl<'a, T: Transport> Stream<'a, T> {
         let whole = || f64::from(self.requests) / (ended - from).as_secs_f64().max(1e-9);
         let requests_per_second = median(&self.windows).unwrap_or_else(whole);
         self.drain()?;
-        Ok(Counted { requests_per_second, latency: self.latency, next: self.offsets.next })
+        Ok(StreamCounts { requests_per_second, latency: self.latency, next: self.offsets.next })
     }
 
     /// Keeps requests coming until `end`, and while it counts, until one has ended: on a busy machine
@@ -334,17 +334,17 @@ pub fn histogram() -> Histogram<u64> {
 }
 
 /// Requests by calls: a channel into a volume, and a buffer for each slot.
-pub struct Calls {
+pub struct ChannelCalls {
     channel: Channel,
-    direction: Direction,
+    direction: DataDirection,
     /// Away while a request has them.
     buffers: Vec<Option<Buffer>>,
     done: Vec<Completion>,
 }
 
-impl Calls {
+impl ChannelCalls {
     /// For requests of this shape to the volume behind `gate`.
-    pub fn open(gate: &Gate, shape: Shape) -> Result<Self> {
+    pub fn open(gate: &Gate, shape: LoadShape) -> Result<Self> {
         let depth = shape.depth.saturating_add(RING_SLACK);
         let buffers = (0..shape.depth).map(|_| buffer(shape.block).map(Some));
         let buffers = buffers.collect::<Result<Vec<_>, _>>()?;
@@ -374,7 +374,7 @@ impl Calls {
     }
 }
 
-impl Transport for Calls {
+impl LoadTransport for ChannelCalls {
     fn size(&self) -> u64 {
         self.channel.geometry().size
     }
@@ -402,10 +402,10 @@ impl Transport for Calls {
 }
 
 /// A transfer of all of a buffer.
-pub fn request(direction: Direction, offset: u64, buffer: Buffer, token: u64) -> Request {
+pub fn request(direction: DataDirection, offset: u64, buffer: Buffer, token: u64) -> Request {
     match direction {
-        Direction::Read => Request::read(offset, buffer, token),
-        Direction::Write => Request::write(offset, buffer, false, token),
+        DataDirection::Read => Request::read(offset, buffer, token),
+        DataDirection::Write => Request::write(offset, buffer, false, token),
     }
 }
 
@@ -433,7 +433,7 @@ struct Offsets {
 
 impl Offsets {
     /// Streams of one job begin far from each other.
-    fn new(size: u64, job: &Job, index: u32) -> Self {
+    fn new(size: u64, job: &LoadJob, index: u32) -> Self {
         let block = u64::from(job.shape.block.max(1));
         let blocks = (size / block).max(1);
         let apart = blocks / u64::from(job.shape.streams.max(1));

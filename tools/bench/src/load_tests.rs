@@ -10,9 +10,9 @@ use crate::error::Error;
 
 const SIZE: u64 = 1 << 20;
 
-fn job(direction: Direction, pattern: Pattern, block: u32, depth: u32, streams: u32) -> Job {
-    Job {
-        shape: Shape { direction, pattern, block, depth, streams },
+fn job(direction: DataDirection, pattern: Pattern, block: u32, depth: u32, streams: u32) -> LoadJob {
+    LoadJob {
+        shape: LoadShape { direction, pattern, block, depth, streams },
         warm_up: Duration::from_millis(1),
         time: Duration::from_millis(5),
         start: 3,
@@ -27,7 +27,7 @@ fn ram() -> Gate {
 
 #[test]
 fn every_shape_moves_data_and_takes_time() {
-    for direction in [Direction::Read, Direction::Write] {
+    for direction in [DataDirection::Read, DataDirection::Write] {
         for pattern in [Pattern::Sequential, Pattern::Random] {
             for (depth, streams) in [(1, 1), (4, 1), (32, 2)] {
                 let sample = run(&ram(), &job(direction, pattern, 4096, depth, streams));
@@ -42,7 +42,7 @@ fn every_shape_moves_data_and_takes_time() {
 
 #[test]
 fn a_stream_with_many_requests_counts_the_time_they_wait_for_each_other() {
-    let mut job = job(Direction::Read, Pattern::Sequential, 65536, 32, 1);
+    let mut job = job(DataDirection::Read, Pattern::Sequential, 65536, 32, 1);
     job.time = Duration::from_millis(50);
     let in_flight = || {
         let sample = run(&ram(), &job).expect("RAM does not fail");
@@ -57,7 +57,7 @@ fn a_stream_with_many_requests_counts_the_time_they_wait_for_each_other() {
 
 #[test]
 fn without_latencies_the_rate_is_that_of_the_windows() {
-    let mut job = job(Direction::Read, Pattern::Sequential, 4096, 1, 1);
+    let mut job = job(DataDirection::Read, Pattern::Sequential, 4096, 1, 1);
     job.latency = false;
     // Shorter than a window, and longer.
     for time in [100, 5000] {
@@ -70,7 +70,7 @@ fn without_latencies_the_rate_is_that_of_the_windows() {
 
 #[test]
 fn the_next_job_can_go_on_where_one_ended() {
-    let mut job = job(Direction::Read, Pattern::Sequential, 4096, 1, 1);
+    let mut job = job(DataDirection::Read, Pattern::Sequential, 4096, 1, 1);
     (job.warm_up, job.time) = (Duration::ZERO, Duration::ZERO);
     let sample = run(&ram(), &job).expect("RAM does not fail");
     assert_eq!(sample.next, 4);
@@ -79,7 +79,7 @@ fn the_next_job_can_go_on_where_one_ended() {
 #[test]
 fn writes_reach_the_medium() {
     let gate = ram();
-    let job = job(Direction::Write, Pattern::Sequential, 4096, 4, 1);
+    let job = job(DataDirection::Write, Pattern::Sequential, 4096, 4, 1);
     run(&gate, &job).expect("RAM does not fail");
     assert!(!gate.extent(3 * 4096, 4096).expect("a range").hole);
 }
@@ -88,24 +88,24 @@ fn writes_reach_the_medium() {
 fn a_failed_request_ends_the_bench() {
     let rule: FaultRule = "read:nth=3".parse().expect("a rule");
     let gate = Gate::new(FaultDevice::new(ram(), FaultPlan(vec![rule])));
-    let job = job(Direction::Read, Pattern::Sequential, 4096, 2, 2);
+    let job = job(DataDirection::Read, Pattern::Sequential, 4096, 2, 2);
     let error = run(&gate, &job).expect_err("a fault");
     assert!(error.to_string().contains("failed"), "{error}");
 }
 
 #[test]
 fn a_stream_that_cannot_be_opened_does_not_keep_the_others_waiting() {
-    let job = job(Direction::Read, Pattern::Sequential, 4096, 1, 3);
+    let job = job(DataDirection::Read, Pattern::Sequential, 4096, 1, 3);
     let error = drive(&job, |index| match index {
         1 => Err(Error("on purpose".into())),
-        _ => Calls::open(&ram(), job.shape),
+        _ => ChannelCalls::open(&ram(), job.shape),
     });
     assert_eq!(error.expect_err("one of them").to_string(), "on purpose");
 }
 
 #[test]
 fn a_processor_that_does_not_exist_is_refused() {
-    let mut job = job(Direction::Read, Pattern::Sequential, 4096, 1, 1);
+    let mut job = job(DataDirection::Read, Pattern::Sequential, 4096, 1, 1);
     job.cpu = Some(usize::MAX);
     let error = run(&ram(), &job).expect_err("no such processor");
     assert!(error.to_string().contains("--no-pin"), "{error}");
@@ -117,7 +117,7 @@ struct Slow {
     held: Option<usize>,
 }
 
-impl Transport for Slow {
+impl LoadTransport for Slow {
     fn size(&self) -> u64 {
         SIZE
     }
@@ -141,8 +141,8 @@ impl Transport for Slow {
 #[test]
 fn every_request_has_ended_when_the_job_has() {
     for depth in [1, 2, 100] {
-        let job = job(Direction::Read, Pattern::Random, 4096, depth, 1);
-        let mut stream = Stream::new(Slow::default(), &job, 0);
+        let job = job(DataDirection::Read, Pattern::Random, 4096, depth, 1);
+        let mut stream = LoadStream::new(Slow::default(), &job, 0);
         stream.until(Instant::now()).expect("nothing fails");
         stream.drain().expect("nothing fails");
         assert_eq!(stream.wanted.len(), stream.since.len());
@@ -153,7 +153,7 @@ fn every_request_has_ended_when_the_job_has() {
 
 #[test]
 fn sequential_streams_visit_every_block_and_begin_apart() {
-    let mut job = job(Direction::Read, Pattern::Sequential, 4096, 1, 2);
+    let mut job = job(DataDirection::Read, Pattern::Sequential, 4096, 1, 2);
     job.start = 0;
     let mut first = Offsets::new(SIZE, &job, 0);
     let mut second = Offsets::new(SIZE, &job, 1);
@@ -165,7 +165,7 @@ fn sequential_streams_visit_every_block_and_begin_apart() {
 
 #[test]
 fn random_streams_stay_inside_and_go_everywhere() {
-    let job = job(Direction::Read, Pattern::Random, 65536, 1, 1);
+    let job = job(DataDirection::Read, Pattern::Random, 65536, 1, 1);
     let mut offsets = Offsets::new(SIZE, &job, 0);
     let visited: BTreeSet<u64> = (0..1000).map(|_| offsets.take()).collect();
     assert_eq!(visited.len(), 16, "{visited:?}");

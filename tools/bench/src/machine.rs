@@ -34,14 +34,14 @@ pub struct Others {
 
 /// Adds up processor time while measurements run.
 #[derive(Clone, Debug, Default)]
-pub struct Watch {
+pub struct ProcessorWatch {
     others: f64,
     all: f64,
 }
 
-/// A moment in [`Watch`]'s accounts. Seconds of processor time.
+/// A moment in [`ProcessorWatch`]'s accounts. Seconds of processor time.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub struct MachineMoment {
     /// Used or stolen, by whomever.
     busy: f64,
     /// Used or not.
@@ -68,17 +68,17 @@ impl Machine {
 impl Others {
     /// Looks for half a second, in which this program does nothing.
     pub fn look() -> Self {
-        let mut watch = Watch::default();
-        let start = Moment::now();
+        let mut watch = ProcessorWatch::default();
+        let start = MachineMoment::now();
         sleep(LOOK);
-        watch.add(start, Moment::now());
+        watch.add(start, MachineMoment::now());
         Self { before: watch.share(), during: None }
     }
 }
 
-impl Watch {
+impl ProcessorWatch {
     /// Counts what lies between two moments.
-    pub fn add(&mut self, start: Option<Moment>, end: Option<Moment>) {
+    pub fn add(&mut self, start: Option<MachineMoment>, end: Option<MachineMoment>) {
         if let (Some(start), Some(end)) = (start, end) {
             let busy = end.busy - start.busy;
             // The kernel counts in ticks: less than nothing now makes up for too much another time.
@@ -99,7 +99,7 @@ impl Watch {
     }
 }
 
-impl Moment {
+impl MachineMoment {
     /// Now; `None` where there is no `/proc/stat`.
     pub fn now() -> Option<Self> {
         let stat = fs::read_to_string("/proc/stat").ok()?;
@@ -193,8 +193,8 @@ mod tests {
 
     #[test]
     fn own_time_is_not_that_of_others() {
-        let at = |busy, all, own| Some(Moment { busy, all, own });
-        let mut watch = Watch::default();
+        let at = |busy, all, own| Some(MachineMoment { busy, all, own });
+        let mut watch = ProcessorWatch::default();
         assert_eq!(watch.share(), None);
         watch.add(at(10.0, 100.0, 1.0), at(14.0, 108.0, 3.0));
         assert_eq!(watch.share(), Some(0.25));

@@ -52,7 +52,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use output::Output;
+use output::OutputArgs;
 use plan::RunArgs;
 
 /// Compares cryptline with other programs, and its ways of encrypting, serving and storing with each other.
@@ -62,7 +62,7 @@ use plan::RunArgs;
 Says what came out in sentences and a table, and can write JSON (--json) and a page that draws it (--html). What is
 compared is measured in turns, several times. Reports say whether other programs kept the machine busy.
 docs/bench-json.md describes the JSON and every figure. `cryptline benchmark` measures ciphers and key derivation.")]
-struct Line {
+struct BenchArgs {
     #[command(subcommand)]
     plan: Chosen,
 
@@ -70,7 +70,7 @@ struct Line {
     runs: RunArgs,
 
     #[command(flatten)]
-    output: Output,
+    output: OutputArgs,
 }
 
 #[derive(Subcommand, Debug)]
@@ -103,7 +103,7 @@ enum Chosen {
 }
 
 fn main() -> ExitCode {
-    let Line { plan, runs, output } = Line::parse();
+    let BenchArgs { plan, runs, output } = BenchArgs::parse();
     let measured = output.of(|| match &plan {
         Chosen::Inline(args) => inline::measure(args, runs),
         Chosen::Sweep(args) => sweep::measure(args, runs),

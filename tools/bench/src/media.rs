@@ -26,12 +26,12 @@ use cryptline_cipher::ceiling::median;
 use cryptline_engine::Buffer;
 use cryptline_sys::Counter;
 
-use crate::contents::{Contents, random};
+use crate::contents::{TestPattern, random};
 use crate::error::{Result, fail};
 use crate::load;
 use crate::plan::{Plan, RunArgs};
-use crate::report::{Comparison, Direction, Pattern, Quantity, Report, Row, Sample, Shape, word};
-use places::{HEAP, MEMCPY, ON_STACK, Way};
+use crate::report::{DataDirection, FigureSubject, LoadShape, Pattern, PlanReport, Quantity, Row, TurnResults, word};
+use places::{HEAP, MEMCPY, MediumPath, ON_STACK};
 
 /// Bytes in a request: a page.
 const BLOCK: u32 = 4096;
@@ -48,7 +48,7 @@ const COUNTED: usize = 512;
 const SIZE_MIN: u64 = 1 << 20;
 /// Below this size, blocks stay in caches.
 const SIZE_OF_GOALS: u64 = 64 << 20;
-const DIRECTIONS: [Direction; 2] = [Direction::Read, Direction::Write];
+const DIRECTIONS: [DataDirection; 2] = [DataDirection::Read, DataDirection::Write];
 
 /// Options of the measurement.
 #[derive(Args, Clone, Debug)]
@@ -72,7 +72,7 @@ pub struct MediaArgs {
 }
 
 /// Measures.
-pub fn measure(args: &MediaArgs, runs: RunArgs) -> Result<Report> {
+pub fn measure(args: &MediaArgs, runs: RunArgs) -> Result<PlanReport> {
     let runs = runs.or(64 << 20, 201, 0.005)?;
     let size = runs.size;
     if size < SIZE_MIN || !size.is_multiple_of(u64::from(BLOCK)) {
@@ -80,11 +80,11 @@ pub fn measure(args: &MediaArgs, runs: RunArgs) -> Result<Report> {
     }
     let folder = places::folder(args.on.as_deref())?;
     let (ways, how) = places::make(size, &folder)?;
-    let mut bench = Bench { ways, blocks: Blocks::new(size), buffer: Some(load::buffer(BLOCK)?) };
+    let mut bench = MediaBench { ways, blocks: RandomBlocks::new(size), buffer: Some(load::buffer(BLOCK)?) };
     bench.check()?;
     let medium = format!("RAM and mapped files in {} ({how}), {} each", folder.display(), size::human(size));
-    let row = |direction, way: &Way| {
-        Row::new(name(way.medium, direction, way.name), Shape::new(direction, Pattern::Random, BLOCK, 1))
+    let row = |direction, way: &MediumPath| {
+        Row::new(name(way.medium, direction, way.name), LoadShape::new(direction, Pattern::Random, BLOCK, 1))
     };
     let plan = Plan {
         bench: "media",
@@ -96,7 +96,7 @@ pub fn measure(args: &MediaArgs, runs: RunArgs) -> Result<Report> {
     };
     let mut report = plan.run(|row, turn| {
         let seconds = bench.turn(turn.row, row.shape.direction, args.warm)?;
-        Ok(Sample { bytes_per_second: f64::from(BLOCK) / seconds, ..Sample::default() })
+        Ok(TurnResults { bytes_per_second: f64::from(BLOCK) / seconds, ..TurnResults::default() })
     })?;
     for (place, row) in report.rows.iter_mut().enumerate() {
         // A machine may offer a counter that stands still.
@@ -112,27 +112,31 @@ pub fn measure(args: &MediaArgs, runs: RunArgs) -> Result<Report> {
 }
 
 /// Builds the name of a row.
-fn name(medium: &str, direction: Direction, way: &str) -> String {
+fn name(medium: &str, direction: DataDirection, way: &str) -> String {
     format!("{medium} {}, {way}", word(&direction))
 }
 
-fn compare(report: &mut Report, cached: bool) {
+fn compare(report: &mut PlanReport, cached: bool) {
     // Each beside a partner: another way, or the medium below.
     const MEDIA: &[&str] = &["ram", "pmem"];
     const TABLES: &[&str] = &["BTT over ram", "BTT over pmem"];
     let all = [MEDIA, TABLES].concat();
-    let mut compared =
-        |figure, media: &[&str], of: &str, to: &str, directions: &[Direction], unless: Option<String>| {
-            let below =
-                |medium: &str| if of == to { medium.trim_start_matches("BTT over ").to_owned() } else { medium.into() };
-            let pair = |medium: &&str, it| (name(medium, it, of), vec![name(&below(medium), it, to)]);
-            let pairs = directions.iter().flat_map(|&it| media.iter().map(move |medium| pair(medium, it))).collect();
-            report.compare(&Comparison { name: figure, of: Quantity::Time, pairs, unless, ..Comparison::default() });
-        };
+    let mut compared = |figure,
+                        media: &[&str],
+                        of: &str,
+                        to: &str,
+                        directions: &[DataDirection],
+                        unless: Option<String>| {
+        let below =
+            |medium: &str| if of == to { medium.trim_start_matches("BTT over ").to_owned() } else { medium.into() };
+        let pair = |medium: &&str, it| (name(medium, it, of), vec![name(&below(medium), it, to)]);
+        let pairs = directions.iter().flat_map(|&it| media.iter().map(move |medium| pair(medium, it))).collect();
+        report.compare(&FigureSubject { name: figure, of: Quantity::Time, pairs, unless, ..FigureSubject::default() });
+    };
     let cached = cached.then(|| format!("the goal is for {} or more, without --warm", size::human(SIZE_OF_GOALS)));
     compared("onstack_over_memcpy", MEDIA, ON_STACK, MEMCPY, &DIRECTIONS, cached);
     compared("heap_over_onstack", &all, HEAP, ON_STACK, &DIRECTIONS, None);
-    compared("btt_write_over_plain", TABLES, ON_STACK, ON_STACK, &[Direction::Write], None);
+    compared("btt_write_over_plain", TABLES, ON_STACK, ON_STACK, &[DataDirection::Write], None);
     let count = |way| {
         let of_way = report.rows.iter().filter(|row| row.name.ends_with(way));
         of_way.map(|row| row.allocations).collect::<Vec<_>>()
@@ -168,28 +172,28 @@ fn notes(args: &MediaArgs) -> Vec<String> {
 }
 
 /// The ways, where on the media requests go, and a buffer for one block, which all ways use.
-struct Bench {
-    ways: Vec<Way>,
-    blocks: Blocks,
+struct MediaBench {
+    ways: Vec<MediumPath>,
+    blocks: RandomBlocks,
     buffer: Option<Buffer>,
 }
 
-impl Bench {
+impl MediaBench {
     /// Verifies that every way writes and reads the same bytes: each writes all blocks with contents of its own, and
     /// every way to that medium reads them.
     fn check(&mut self) -> Result<()> {
         let Self { ways, blocks, buffer } = self;
         for (seed, writer) in (1..).zip(0..ways.len()) {
-            let contents = Contents::new(seed);
+            let contents = TestPattern::new(seed);
             let (medium, by) = (ways[writer].medium, ways[writer].name);
             for &offset in &blocks.offsets {
                 contents.fill(offset, buffer.as_deref_mut().unwrap_or_default());
-                ways[writer].walk(Direction::Write, &[offset], buffer)?;
+                ways[writer].walk(DataDirection::Write, &[offset], buffer)?;
             }
             for reader in ways.iter_mut().filter(|reader| reader.medium == medium) {
                 for &offset in &blocks.offsets {
                     buffer.as_deref_mut().unwrap_or_default().fill(0);
-                    reader.walk(Direction::Read, &[offset], buffer)?;
+                    reader.walk(DataDirection::Read, &[offset], buffer)?;
                     let found = buffer.as_deref().unwrap_or_default();
                     if contents.first_difference(offset, found).is_some() {
                         fail!(
@@ -204,14 +208,14 @@ impl Bench {
     }
 
     /// The way of a row.
-    fn way(&mut self, row: usize) -> (&mut Way, &mut Option<Buffer>, &[u64]) {
+    fn way(&mut self, row: usize) -> (&mut MediumPath, &mut Option<Buffer>, &[u64]) {
         let way = row % self.ways.len();
         (&mut self.ways[way], &mut self.buffer, self.blocks.next_part())
     }
 
     /// Walks a part of the blocks with a look at the clock after each piece, and another time before
     /// that to warm it up. Seconds for each request.
-    fn turn(&mut self, row: usize, direction: Direction, warm: bool) -> Result<f64> {
+    fn turn(&mut self, row: usize, direction: DataDirection, warm: bool) -> Result<f64> {
         let (way, buffer, offsets) = self.way(row);
         let mut times = [0.0; TURN / PIECE];
         let pieces = offsets.chunks_exact(PIECE);
@@ -232,7 +236,12 @@ impl Bench {
 
     /// Walks some blocks while the kernel counts. For each request; `None` where it could not be
     /// counted.
-    fn count(&mut self, row: usize, direction: Direction, counter: std::io::Result<Counter>) -> Result<Option<f64>> {
+    fn count(
+        &mut self,
+        row: usize,
+        direction: DataDirection,
+        counter: std::io::Result<Counter>,
+    ) -> Result<Option<f64>> {
         let Ok(counter) = counter else {
             return Ok(None);
         };
@@ -248,12 +257,12 @@ impl Bench {
 }
 
 /// Offsets of all blocks in a random order, part after part.
-struct Blocks {
+struct RandomBlocks {
     offsets: Vec<u64>,
     next: usize,
 }
 
-impl Blocks {
+impl RandomBlocks {
     fn new(size: u64) -> Self {
         let blocks = 0..size / u64::from(BLOCK);
         let mut offsets: Vec<u64> = blocks.map(|block| block * u64::from(BLOCK)).collect();
@@ -285,7 +294,7 @@ mod tests {
     #[test]
     fn turns_that_follow_each_other_share_no_block_and_are_at_random() {
         for size in [1 << 20, 64 << 20, 1 << 30] {
-            let mut blocks = Blocks::new(size);
+            let mut blocks = RandomBlocks::new(size);
             let mut walked = BTreeSet::new();
             let mut parts = 0;
             for _ in 0..PARTS {

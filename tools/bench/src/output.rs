@@ -10,7 +10,7 @@ use clap::Args;
 use tempfile::NamedTempFile;
 
 use crate::error::{Of as _, Result, fail};
-use crate::report::Report;
+use crate::report::PlanReport;
 use crate::text;
 
 /// The page without its report.
@@ -19,7 +19,7 @@ const PAGE: &str = include_str!("page.html");
 /// `--json`, `--html` and `--goals`.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Output options")]
-pub struct Output {
+pub struct OutputArgs {
     /// Write JSON to FILE; `-` for standard output, and then the text goes to standard error
     #[arg(long, value_name = "FILE", global = true)]
     pub json: Option<PathBuf>,
@@ -33,9 +33,9 @@ pub struct Output {
     pub goals: bool,
 }
 
-impl Output {
+impl OutputArgs {
     /// Measures, and writes and prints the report. What cannot be written is not measured.
-    pub fn of(&self, measure: impl FnOnce() -> Result<Report>) -> Result<()> {
+    pub fn of(&self, measure: impl FnOnce() -> Result<PlanReport>) -> Result<()> {
         let json_file = self.json.as_deref().filter(|path| *path != Path::new("-"));
         let html_file = self.html.as_deref();
         for (option, path) in [("--json", json_file), ("--html", html_file)] {
@@ -131,7 +131,7 @@ mod tests {
         let path = folder.path().join("report.json");
         drop(Sink::open(&path).expect("can be written"));
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
-        let same = Output { json: Some(path.clone()), html: Some(path), goals: false };
+        let same = OutputArgs { json: Some(path.clone()), html: Some(path), goals: false };
         let error = same.of(|| panic!("nothing is measured")).expect_err("one file");
         assert!(error.to_string().contains("two files"), "{error}");
     }
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn what_users_give_is_no_markup_and_the_page_needs_nothing_from_elsewhere() {
-        let report = Report { medium: "\"></script><img>".into(), ..Report::default() };
+        let report = PlanReport { medium: "\"></script><img>".into(), ..PlanReport::default() };
         let page = page(&serde_json::to_string(&report).expect("JSON"), true);
         assert!(page.contains("\\u003c/script>\\u003cimg>") && !page.contains("<img>"));
         for word in ["http://", "https://", "src=", "@import", "url(", "innerHTML", "REPORT"] {

@@ -7,15 +7,15 @@
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use cryptline::luks::format::Version;
+use cryptline::luks::format::LuksVersion;
 use cryptline::size;
 
 use crate::bare::BARE;
 use crate::error::{Result, fail};
 use crate::plan::{Plan, RunArgs, unique};
-use crate::report::{Direction, Pattern, Quantity, Report, Shape};
-use crate::servers::{Contest, Disk, Door, Model, Server, check_contents, compare, compare_with_models};
-use crate::setting::{ServerArgs, Setting};
+use crate::report::{DataDirection, LoadShape, Pattern, PlanReport, Quantity};
+use crate::servers::{Contest, Door, Model, ServedContents, ServerRow, check_contents, compare, compare_with_models};
+use crate::setting::{ServerPlanArgs, Setting};
 
 /// A peer's command line for the encrypted image.
 pub const NBDKIT: &str =
@@ -25,33 +25,33 @@ pub const NBDKIT: &str =
 pub const QEMU_NBD: &str = "qemu-nbd --persistent --shared=4 --socket={socket} --object secret,id=key,file={key,} --image-opts driver=luks,key-secret=key,file.driver=file,file.filename={luks1,}";
 
 #[rustfmt::skip]
-const SERVERS: [Server; 13] = [
-    Server::new("cryptline", Door::Nbd, Disk::Luks, "cryptline serve --exit-with-parent --direct=off --unix={socket} --key-file={key} {luks1}"),
-    Server::new("cryptline-asleep", Door::Nbd, Disk::Luks, "cryptline serve --exit-with-parent --direct=off --poll-us=0 --unix={socket} --key-file={key} {luks1}"),
+const SERVERS: [ServerRow; 13] = [
+    ServerRow::new("cryptline", Door::Nbd, ServedContents::Luks, "cryptline serve --exit-with-parent --direct=off --unix={socket} --key-file={key} {luks1}"),
+    ServerRow::new("cryptline-asleep", Door::Nbd, ServedContents::Luks, "cryptline serve --exit-with-parent --direct=off --poll-us=0 --unix={socket} --key-file={key} {luks1}"),
     // Any key size: the null cipher has no key.
-    Server::new("cryptline-plain", Door::Nbd, Disk::Plain, "cryptline serve --exit-with-parent --direct=off --unix={socket} --type=plain --cipher=cipher_null-ecb --key-size=256 {plain}"),
-    Server::new("qemu-nbd", Door::Nbd, Disk::Luks, QEMU_NBD),
-    Server::new("qemu-nbd-plain", Door::Nbd, Disk::Plain, "qemu-nbd --persistent --shared=4 --socket={socket} --format=raw {plain}"),
-    Server::new("qsd", Door::Nbd, Disk::Luks, "qemu-storage-daemon --object secret,id=key,file={key,} --blockdev driver=file,node-name=file,filename={luks1,} --blockdev driver=luks,node-name=disk,key-secret=key,file=file --nbd-server max-connections=4,addr.type=unix,addr.path={socket,} --export type=nbd,id=nbd,node-name=disk,name=disk,writable=on"),
-    Server::new("qsd-plain", Door::Nbd, Disk::Plain, "qemu-storage-daemon --blockdev driver=file,node-name=disk,filename={plain,} --nbd-server max-connections=4,addr.type=unix,addr.path={socket,} --export type=nbd,id=nbd,node-name=disk,name=disk,writable=on"),
-    Server::new("nbdkit", Door::Nbd, Disk::Luks, NBDKIT),
-    Server::new("nbdkit-plain", Door::Nbd, Disk::Plain, "nbdkit --foreground --exit-with-parent --unix={socket} file file={plain}"),
-    Server::new("cryptline-over-nbd", Door::Nbd, Disk::Luks, "cryptline serve --exit-with-parent --unix={socket} --key-file={key} {below-uri}"),
-    Server::new("nbdkit-over-nbd", Door::Nbd, Disk::Luks, "nbdkit --foreground --exit-with-parent --unix={socket} --filter=luks nbd socket={below} passphrase=+{key}"),
+    ServerRow::new("cryptline-plain", Door::Nbd, ServedContents::Plain, "cryptline serve --exit-with-parent --direct=off --unix={socket} --type=plain --cipher=cipher_null-ecb --key-size=256 {plain}"),
+    ServerRow::new("qemu-nbd", Door::Nbd, ServedContents::Luks, QEMU_NBD),
+    ServerRow::new("qemu-nbd-plain", Door::Nbd, ServedContents::Plain, "qemu-nbd --persistent --shared=4 --socket={socket} --format=raw {plain}"),
+    ServerRow::new("qsd", Door::Nbd, ServedContents::Luks, "qemu-storage-daemon --object secret,id=key,file={key,} --blockdev driver=file,node-name=file,filename={luks1,} --blockdev driver=luks,node-name=disk,key-secret=key,file=file --nbd-server max-connections=4,addr.type=unix,addr.path={socket,} --export type=nbd,id=nbd,node-name=disk,name=disk,writable=on"),
+    ServerRow::new("qsd-plain", Door::Nbd, ServedContents::Plain, "qemu-storage-daemon --blockdev driver=file,node-name=disk,filename={plain,} --nbd-server max-connections=4,addr.type=unix,addr.path={socket,} --export type=nbd,id=nbd,node-name=disk,name=disk,writable=on"),
+    ServerRow::new("nbdkit", Door::Nbd, ServedContents::Luks, NBDKIT),
+    ServerRow::new("nbdkit-plain", Door::Nbd, ServedContents::Plain, "nbdkit --foreground --exit-with-parent --unix={socket} file file={plain}"),
+    ServerRow::new("cryptline-over-nbd", Door::Nbd, ServedContents::Luks, "cryptline serve --exit-with-parent --unix={socket} --key-file={key} {below-uri}"),
+    ServerRow::new("nbdkit-over-nbd", Door::Nbd, ServedContents::Luks, "nbdkit --foreground --exit-with-parent --unix={socket} --filter=luks nbd socket={below} passphrase=+{key}"),
     // Touches no disk: what fio reaches there is its own limit.
-    Server::new("nbdkit-null", Door::Nbd, Disk::Nothing, "nbdkit --foreground --exit-with-parent --unix={socket} null size={size}"),
+    ServerRow::new("nbdkit-null", Door::Nbd, ServedContents::Nothing, "nbdkit --foreground --exit-with-parent --unix={socket} null size={size}"),
     // LUKS1 has these cipher sectors.
-    Server::bare(512),
+    ServerRow::bare(512),
 ];
 
-const SMALL: Shape = Shape::new(Direction::Read, Pattern::Random, 4096, 32);
-const LARGE: Shape = Shape::new(Direction::Read, Pattern::Random, 128 << 10, 16);
-const ONE: Shape = Shape::new(Direction::Read, Pattern::Random, 4096, 1);
-const STREAM: Shape = Shape::new(Direction::Read, Pattern::Sequential, 1 << 20, 4);
-const SMALL_WRITE: Shape = Shape::new(Direction::Write, Pattern::Random, 4096, 32);
-const STREAM_WRITE: Shape = Shape::new(Direction::Write, Pattern::Sequential, 1 << 20, 4);
+const SMALL: LoadShape = LoadShape::new(DataDirection::Read, Pattern::Random, 4096, 32);
+const LARGE: LoadShape = LoadShape::new(DataDirection::Read, Pattern::Random, 128 << 10, 16);
+const ONE: LoadShape = LoadShape::new(DataDirection::Read, Pattern::Random, 4096, 1);
+const STREAM: LoadShape = LoadShape::new(DataDirection::Read, Pattern::Sequential, 1 << 20, 4);
+const SMALL_WRITE: LoadShape = LoadShape::new(DataDirection::Write, Pattern::Random, 4096, 32);
+const STREAM_WRITE: LoadShape = LoadShape::new(DataDirection::Write, Pattern::Sequential, 1 << 20, 4);
 /// The loads. Reads first: they find the images as they were made.
-const LOADS: [(&str, Shape); 6] = [
+const LOADS: [(&str, LoadShape); 6] = [
     ("4k-randread-qd32", SMALL),
     ("128k-randread-qd16", LARGE),
     ("4k-randread-qd1", ONE),
@@ -96,8 +96,8 @@ const MODELS: [Model; 6] = [
     ("of_model_nbd_1m_read", STREAM, "cryptline", "cryptline-plain"),
     ("of_model_nbd_1m_write", STREAM_WRITE, "cryptline", "cryptline-plain"),
 ];
-/// What fio reaches by itself, shown beside the smallest and the largest requests.
-const LIMITS: [(&str, Shape); 3] = [("nbdkit-null", SMALL), ("nbdkit-null", STREAM), ("nbdkit-null", STREAM_WRITE)];
+/// Rates that fio reaches by itself, shown beside the smallest and the largest requests.
+const LIMITS: [(&str, LoadShape); 3] = [("nbdkit-null", SMALL), ("nbdkit-null", STREAM), ("nbdkit-null", STREAM_WRITE)];
 
 /// Options of the measurement.
 #[derive(Args, Clone, Debug)]
@@ -117,7 +117,7 @@ Needs the Debian packages fio, nbdkit, qemu-utils, qemu-system-common and util-l
 there.")]
 pub struct PeersArgs {
     #[command(flatten)]
-    of_servers: ServerArgs,
+    of_servers: ServerPlanArgs,
 
     /// Loads [default: all]
     #[arg(long, value_delimiter = ',', value_name = "JOB", value_parser = PossibleValuesParser::new(LOADS.map(|it| it.0)))]
@@ -129,24 +129,24 @@ pub struct PeersArgs {
 }
 
 /// Measures.
-pub fn measure(args: &PeersArgs, runs: RunArgs) -> Result<Report> {
+pub fn measure(args: &PeersArgs, runs: RunArgs) -> Result<PlanReport> {
     let runs = runs.or(512 << 20, 5, 0.3)?;
     let is_asked = |asked: &[String], name: &str| asked.is_empty() || asked.iter().any(|one| one == name);
-    let servers: Vec<&Server> = SERVERS.iter().filter(|it| is_asked(&args.servers, it.name)).collect();
-    let is_chosen = |load: Shape, server: &Server| {
+    let servers: Vec<&ServerRow> = SERVERS.iter().filter(|it| is_asked(&args.servers, it.name)).collect();
+    let is_chosen = |load: LoadShape, server: &ServerRow| {
         let is_asked_for = !args.jobs.is_empty() || !args.servers.is_empty();
         is_asked_for || is_needed(load, server.name)
     };
     let loads = LOADS.iter().filter(|it| is_asked(&args.jobs, it.0));
     let ways = loads.flat_map(|(_, load)| servers.iter().map(|server| (*load, *server)));
-    let ways: Vec<(Shape, &Server)> = ways.filter(|(load, server)| is_chosen(*load, server)).collect();
-    let setting = &Setting::of_servers(&args.of_servers, runs.size, &[Version::Luks1])?;
+    let ways: Vec<(LoadShape, &ServerRow)> = ways.filter(|(load, server)| is_chosen(*load, server)).collect();
+    let setting = &Setting::of_servers(&args.of_servers, runs.size, &[LuksVersion::Luks1])?;
     let needed = unique(servers.iter().flat_map(|server| server.programs()));
     let missing: Vec<_> = needed.iter().filter_map(|name| setting.programs.missing(name)).collect();
     if !missing.is_empty() {
         fail!("{}; install it, or leave it out by --servers", missing.join(", "));
     }
-    let with_images: Vec<&Server> = servers.iter().copied().filter(|server| server.has_image()).collect();
+    let with_images: Vec<&ServerRow> = servers.iter().copied().filter(|server| server.has_image()).collect();
     check_contents(setting, with_images.iter().copied())?;
     let plan = Plan {
         bench: "peers",
@@ -159,7 +159,7 @@ pub fn measure(args: &PeersArgs, runs: RunArgs) -> Result<Report> {
     let mut report = plan.run(|row, turn| ways[turn.row].1.turn(setting, row.shape, runs.time, turn.run))?;
     check_agreement(setting, &with_images)?;
     setting.describe(&mut report);
-    let job = |load: Shape| LOADS.iter().find(|it| it.1 == load).map_or("", |it| it.0);
+    let job = |load: LoadShape| LOADS.iter().find(|it| it.1 == load).map_or("", |it| it.0);
     compare_with_models(&mut report, &MODELS, |(_, load, ours, plain)| {
         format!("needs {ours}, {plain}, {BARE} at {}", job(*load))
     });
@@ -170,15 +170,15 @@ pub fn measure(args: &PeersArgs, runs: RunArgs) -> Result<Report> {
 }
 
 /// Tells if a figure needs a server under a load, or it is shown beside those.
-fn is_needed(load: Shape, server: &str) -> bool {
+fn is_needed(load: LoadShape, server: &str) -> bool {
     let by_contest = |(_, of, ours, others, _): &Contest| *of == load && (*ours == server || others.contains(&server));
     let by_model = |(_, of, ours, plain): &Model| *of == load && [*ours, *plain, BARE].contains(&server);
     CONTESTS.iter().any(by_contest) || MODELS.iter().any(by_model) || LIMITS.contains(&(server, load))
 }
 
 /// Verifies that servers of the same image still give the same bytes after all writes.
-fn check_agreement(setting: &Setting, servers: &[&Server]) -> Result<()> {
-    for disk in [Disk::Luks, Disk::Plain] {
+fn check_agreement(setting: &Setting, servers: &[&ServerRow]) -> Result<()> {
+    for disk in [ServedContents::Luks, ServedContents::Plain] {
         let mut first = None;
         for server in servers.iter().filter(|server| server.disk == disk) {
             let sum = server.sha256(setting)?;

@@ -12,7 +12,7 @@
 //! changes from run to run, so that each way has now this and now that neighbour before it.
 //!
 //! A plan is data (rows, which are named and shaped before anything runs, in groups), a function that gives a way its
-//! turn, and then comparisons of its rows: [`Report::compare`]. What must be checked before anything is timed is checked
+//! turn, and then comparisons of its rows: [`PlanReport::compare`]. What must be checked before anything is timed is checked
 //! before [`Plan::run`].
 
 use std::ops::Range;
@@ -23,8 +23,8 @@ use cryptline::size;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::error::{Result, fail};
-use crate::machine::{Machine, Moment, Others, Watch, this_command};
-use crate::report::{Report, Row, Sample};
+use crate::machine::{Machine, MachineMoment, Others, ProcessorWatch, this_command};
+use crate::report::{PlanReport, Row, TurnResults};
 
 /// Measurements to be made.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct Plan {
     pub bench: &'static str,
     pub title: &'static str,
     pub medium: String,
-    pub runs: Runs,
+    pub runs: PlannedRuns,
     /// Those that follow each other with the same load and limit are a group.
     pub rows: Vec<Row>,
     pub notes: Vec<String>,
@@ -56,7 +56,7 @@ pub struct RunArgs {
 
 /// The same, without anything open.
 #[derive(Clone, Copy, Debug)]
-pub struct Runs {
+pub struct PlannedRuns {
     pub size: u64,
     pub runs: u32,
     pub seconds: f64,
@@ -66,13 +66,13 @@ pub struct Runs {
 
 impl RunArgs {
     /// Returns what was asked for, or else what is usual for a plan.
-    pub fn or(self, size: u64, runs: u32, seconds: f64) -> Result<Runs> {
+    pub fn or(self, size: u64, runs: u32, seconds: f64) -> Result<PlannedRuns> {
         let seconds = self.seconds.unwrap_or(seconds);
         if !(seconds > 0.0 && seconds <= SECONDS_MAX) {
             fail!("--seconds {seconds}: use more than 0 and at most {SECONDS_MAX}");
         }
         let (size, runs) = (self.size.unwrap_or(size), self.runs.unwrap_or(runs));
-        Ok(Runs { size, runs, seconds, time: Duration::from_secs_f64(seconds) })
+        Ok(PlannedRuns { size, runs, seconds, time: Duration::from_secs_f64(seconds) })
     }
 }
 
@@ -88,7 +88,7 @@ pub struct Turn {
 
 impl Plan {
     /// Gives every way its turns, and sums up the rows. Each notes what share of the processors other programs had.
-    pub fn run(mut self, mut turn: impl FnMut(&Row, Turn) -> Result<Sample>) -> Result<Report> {
+    pub fn run(mut self, mut turn: impl FnMut(&Row, Turn) -> Result<TurnResults>) -> Result<PlanReport> {
         let mut groups: Vec<Range<usize>> = Vec::new();
         let alike = |one: &Row, other: &Row| one.shape == other.shape && one.quota == other.quota;
         for (row, one) in self.rows.iter().enumerate() {
@@ -99,7 +99,7 @@ impl Plan {
         }
         let mut others = Others::look();
         let progress = progress(groups.len() * self.runs.runs as usize);
-        let mut all = Watch::default();
+        let mut all = ProcessorWatch::default();
         let (begun, mut told) = (Instant::now(), Instant::now());
         for run in 0..self.runs.runs {
             for group in &groups {
@@ -111,10 +111,10 @@ impl Plan {
                     let nth = run * times + time;
                     for place in order(nth, group.len()) {
                         let row = group.start + place;
-                        let start = Moment::now();
+                        let start = MachineMoment::now();
                         let sample = turn(&self.rows[row], Turn { row, run, nth })?;
-                        let mut watch = Watch::default();
-                        watch.add(start, Moment::now());
+                        let mut watch = ProcessorWatch::default();
+                        watch.add(start, MachineMoment::now());
                         all.add_all(&watch);
                         self.rows[row].turns.push(sample);
                         self.rows[row].watch.add_all(&watch);
@@ -134,7 +134,7 @@ impl Plan {
         progress.finish_and_clear();
         others.during = all.share();
         self.rows.iter_mut().for_each(Row::settle);
-        Ok(Report {
+        Ok(PlanReport {
             bench: self.bench,
             title: self.title,
             medium: self.medium,
@@ -145,7 +145,7 @@ impl Plan {
             seconds: self.runs.seconds,
             notes: self.notes,
             rows: self.rows,
-            ..Report::default()
+            ..PlanReport::default()
         })
     }
 }
@@ -191,15 +191,15 @@ mod tests {
 
     use super::*;
     use crate::error::Error;
-    use crate::report::Shape;
+    use crate::report::LoadShape;
 
     fn plan(rows: usize) -> Plan {
-        let runs = Runs { runs: 4, ..asked(None).expect("a time") };
-        let row = Row::new("a way", Shape::default());
+        let runs = PlannedRuns { runs: 4, ..asked(None).expect("a time") };
+        let row = Row::new("a way", LoadShape::default());
         Plan { bench: "inline", title: "", medium: String::new(), runs, rows: vec![row; rows], notes: Vec::new() }
     }
 
-    fn asked(seconds: Option<f64>) -> Result<Runs> {
+    fn asked(seconds: Option<f64>) -> Result<PlannedRuns> {
         RunArgs { size: None, runs: None, seconds }.or(1, 1, 0.5)
     }
 
@@ -224,7 +224,7 @@ mod tests {
         let mut seen = BTreeSet::new();
         let report = plan.run(|_, turn| {
             assert!(seen.insert((turn.row, turn.nth)), "{turn:?} came twice");
-            Ok(Sample { bytes_per_second: f64::from(turn.run + 1), ..Sample::default() })
+            Ok(TurnResults { bytes_per_second: f64::from(turn.run + 1), ..TurnResults::default() })
         });
         let report = report.expect("nothing failed");
         let counts = report.rows.iter().map(|row| row.samples.len());
@@ -237,7 +237,7 @@ mod tests {
         let mut turns = 0;
         let failed = plan(3).run(|_, turn| {
             turns += 1;
-            if turn.run == 1 { Err(Error("on purpose".into())) } else { Ok(Sample::default()) }
+            if turn.run == 1 { Err(Error("on purpose".into())) } else { Ok(TurnResults::default()) }
         });
         assert!(failed.is_err());
         assert_eq!(turns, 4);

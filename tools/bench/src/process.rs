@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::error::{Error, Of as _, Result, fail};
-use crate::report::Sample;
+use crate::report::TurnResults;
 
 /// How long a server may take until clients can connect.
 const READY: Duration = Duration::from_secs(20);
@@ -27,23 +27,23 @@ const GRACE: Duration = Duration::from_secs(5);
 /// A server process. When dropped it is ended and waited for, and what it leaves behind is removed: it holds nothing that
 /// is worth keeping.
 #[derive(Debug)]
-pub struct Process {
+pub struct ServerProcess {
     child: Child,
-    left: Left,
+    left: KilledRemains,
     name: String,
     log: PathBuf,
 }
 
 /// Remains of a server that is killed.
 #[derive(Clone, Debug)]
-pub enum Left {
+pub enum KilledRemains {
     /// A socket.
     Socket(PathBuf),
     /// A mount, over which nobody could open anything any more. Its server is told to end first.
     Mount(PathBuf),
 }
 
-impl Left {
+impl KilledRemains {
     /// Where it is.
     pub fn path(&self) -> &Path {
         match self {
@@ -52,9 +52,14 @@ impl Left {
     }
 }
 
-impl Process {
+impl ServerProcess {
     /// Starts `command` and waits until `ready` succeeds.
-    pub fn start(name: &str, command: &[OsString], left: Left, ready: impl Fn() -> Result<()>) -> Result<Self> {
+    pub fn start(
+        name: &str,
+        command: &[OsString],
+        left: KilledRemains,
+        ready: impl Fn() -> Result<()>,
+    ) -> Result<Self> {
         // Each has a log of its own.
         let log = left.path().with_extension("log");
         let said = File::create(&log).of(name)?;
@@ -116,7 +121,7 @@ impl Process {
     }
 
     /// The same for a turn, which tells how busy the server was.
-    pub fn turn(&self, load: impl FnOnce() -> Result<Sample>) -> Result<Sample> {
+    pub fn turn(&self, load: impl FnOnce() -> Result<TurnResults>) -> Result<TurnResults> {
         let (start, before) = (Instant::now(), self.cpu());
         let mut sample = self.under(load)?;
         let wall = start.elapsed().as_secs_f64().max(1e-9);
@@ -136,18 +141,18 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
-        if let Left::Mount(_) = self.left {
+        if let KilledRemains::Mount(_) = self.left {
             self.ask_to_end();
         }
         // It fails only for a process that has ended and was waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
         match &self.left {
-            Left::Socket(path) => drop(std::fs::remove_file(path)),
+            KilledRemains::Socket(path) => drop(std::fs::remove_file(path)),
             // A server that has ended well has unmounted it, and then this fails.
-            Left::Mount(point) => {
+            KilledRemains::Mount(point) => {
                 let unmounted = cryptline_sys::unmount(point, Unmount::Lazy);
                 if unmounted.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
                     let _ = cryptline_sys::unmount_by_helper(point, true);
@@ -159,9 +164,9 @@ impl Drop for Process {
 
 /// Flag that tells the plan to end. Servers and images go with it, so it ends by returning.
 #[derive(Debug)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct StopFlag(Arc<AtomicBool>);
 
-impl Stop {
+impl StopFlag {
     /// Watches SIGINT, SIGTERM and SIGHUP. A second one ends the program at once.
     pub fn watch() -> Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
@@ -190,8 +195,9 @@ mod tests {
     fn a_server_that_ends_at_once_is_told_with_what_it_said() {
         let folder = tempfile::tempdir().expect("a folder");
         let command = ["/bin/sh", "-c", "echo first; echo broken >&2; exit 3"].map(OsString::from);
-        let left = Left::Socket(folder.path().join("socket"));
-        let error = Process::start("some server", &command, left, || fail!("nobody is there")).expect_err("it ended");
+        let left = KilledRemains::Socket(folder.path().join("socket"));
+        let error =
+            ServerProcess::start("some server", &command, left, || fail!("nobody is there")).expect_err("it ended");
         let text = error.to_string();
         assert!(text.contains("some server: ended with exit status: 3"), "{text}");
         assert!(text.ends_with("it says: broken"), "{text}");
@@ -203,7 +209,8 @@ mod tests {
         let socket = folder.path().join("socket");
         std::fs::write(&socket, "").expect("room");
         let command = ["/bin/sleep", "1000"].map(OsString::from);
-        let process = Process::start("sleep", &command, Left::Socket(socket.clone()), || Ok(())).expect("it runs");
+        let process =
+            ServerProcess::start("sleep", &command, KilledRemains::Socket(socket.clone()), || Ok(())).expect("it runs");
         let id = process.child.id();
         drop(process);
         assert!(!Path::new(&format!("/proc/{id}")).exists());
@@ -220,9 +227,9 @@ mod tests {
             begun.display()
         );
         let command = ["/bin/sh", "-c", &script].map(OsString::from);
-        let left = Left::Mount(folder.path().join("no mount"));
+        let left = KilledRemains::Mount(folder.path().join("no mount"));
         let ready = || std::fs::metadata(&begun).map(drop).of("not yet");
-        drop(Process::start("some server", &command, left, ready).expect("it runs"));
+        drop(ServerProcess::start("some server", &command, left, ready).expect("it runs"));
         assert!(ended.exists());
     }
 }

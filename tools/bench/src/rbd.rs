@@ -24,12 +24,12 @@ use cryptline_cipher::ceiling::{median, spread};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Result, fail};
-use crate::load::{self, Job};
+use crate::load::{self, LoadJob};
 use crate::plan::{Plan, RunArgs};
-use crate::process::Stop;
-use crate::report::{Comparison, Direction, Pattern, Quantity, Report, Row, Shape, word};
-use cluster::Cluster;
-use images::Images;
+use crate::process::StopFlag;
+use crate::report::{DataDirection, FigureSubject, LoadShape, Pattern, PlanReport, Quantity, Row, word};
+use cluster::BenchCluster;
+use images::RbdImages;
 
 /// Load before each turn counts.
 const WARM_UP: Duration = Duration::from_millis(100);
@@ -64,7 +64,7 @@ pub struct RbdArgs {
 
 /// Party that encrypts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Way {
+enum Encrypter {
     Plain,
     #[value(name = "librbd LUKS2")]
     Librbd,
@@ -73,26 +73,26 @@ enum Way {
 }
 
 /// All of them, in the order of the images.
-const WAYS: [Way; 3] = [Way::Plain, Way::Librbd, Way::Ours];
+const WAYS: [Encrypter; 3] = [Encrypter::Plain, Encrypter::Librbd, Encrypter::Ours];
 
 /// Requests to the images.
-const RAND_READ: Shape = Shape::new(Direction::Read, Pattern::Random, 4096, 32);
-const RAND_WRITE: Shape = Shape::new(Direction::Write, Pattern::Random, 4096, 32);
-const READ: Shape = Shape::new(Direction::Read, Pattern::Sequential, 1 << 20, 8);
-const WRITE: Shape = Shape::new(Direction::Write, Pattern::Sequential, 1 << 20, 8);
-const SECTOR_WRITE: Shape = Shape::new(Direction::Write, Pattern::Random, 512, 32);
-const LOADS: [Shape; 5] = [RAND_READ, RAND_WRITE, READ, WRITE, SECTOR_WRITE];
+const RAND_READ: LoadShape = LoadShape::new(DataDirection::Read, Pattern::Random, 4096, 32);
+const RAND_WRITE: LoadShape = LoadShape::new(DataDirection::Write, Pattern::Random, 4096, 32);
+const READ: LoadShape = LoadShape::new(DataDirection::Read, Pattern::Sequential, 1 << 20, 8);
+const WRITE: LoadShape = LoadShape::new(DataDirection::Write, Pattern::Sequential, 1 << 20, 8);
+const SECTOR_WRITE: LoadShape = LoadShape::new(DataDirection::Write, Pattern::Random, 512, 32);
+const LOADS: [LoadShape; 5] = [RAND_READ, RAND_WRITE, READ, WRITE, SECTOR_WRITE];
 
 /// Measures.
-pub fn measure(args: &RbdArgs, runs: RunArgs) -> Result<Report> {
+pub fn measure(args: &RbdArgs, runs: RunArgs) -> Result<PlanReport> {
     let runs = runs.or(256 << 20, 7, 1.0)?;
     let (size, time) = (runs.size, runs.time);
     if size < SIZE_MIN || !size.is_multiple_of(SIZE_MIN) {
         fail!("--size {size}: use a multiple of {}", size::human(SIZE_MIN));
     }
-    let stop = Stop::watch()?;
-    let cluster = Cluster::of(args)?;
-    let images = Images::make(&cluster, size)?;
+    let stop = StopFlag::watch()?;
+    let cluster = BenchCluster::of(args)?;
+    let images = RbdImages::make(&cluster, size)?;
     let sha256 = images.check(&stop)?;
     let gates = images.open_all()?;
     let rows: Vec<Row> = subjects().map(|(load, way)| row(load, way, &sha256)).collect();
@@ -106,7 +106,7 @@ pub fn measure(args: &RbdArgs, runs: RunArgs) -> Result<Report> {
     };
     let mut report = plan.run(|row, turn| {
         stop.check()?;
-        let job = Job::timed(row.shape, WARM_UP, time, u64::from(turn.run) + 1);
+        let job = LoadJob::timed(row.shape, WARM_UP, time, u64::from(turn.run) + 1);
         let before = process_time();
         let mut sample = load::run(&gates[turn.row % WAYS.len()], &job)?;
         let used = process_time().saturating_sub(before).as_secs_f64();
@@ -124,11 +124,11 @@ pub fn measure(args: &RbdArgs, runs: RunArgs) -> Result<Report> {
     Ok(report)
 }
 
-fn compare(report: &mut Report, used: [f64; 3]) {
-    let ratio = |name, load, to| Comparison::new(name, self::name(load, Way::Ours), self::name(load, to));
-    report.compare(&ratio("rbd_over_librbd_luks2_4k_qd32", RAND_READ, Way::Librbd));
-    report.compare(&ratio("rbd_over_librbd_luks2_1m_write", WRITE, Way::Librbd));
-    report.compare(&ratio("rbd_encrypted_over_raw_4k_qd32", RAND_READ, Way::Plain));
+fn compare(report: &mut PlanReport, used: [f64; 3]) {
+    let ratio = |name, load, to| FigureSubject::new(name, self::name(load, Encrypter::Ours), self::name(load, to));
+    report.compare(&ratio("rbd_over_librbd_luks2_4k_qd32", RAND_READ, Encrypter::Librbd));
+    report.compare(&ratio("rbd_over_librbd_luks2_1m_write", WRITE, Encrypter::Librbd));
+    report.compare(&ratio("rbd_encrypted_over_raw_4k_qd32", RAND_READ, Encrypter::Plain));
     // With 4 KiB the messages take so much time that the cipher's is lost in the noise.
     let turns =
         WAYS.map(|way| report.row(&name(READ, way)).map(|row| row.each(Quantity::ProcessorTime)).unwrap_or_default());
@@ -136,13 +136,13 @@ fn compare(report: &mut Report, used: [f64; 3]) {
     let added = added.map(|ratio| (ratio, READ.title()));
     let added = added.ok_or_else(|| "what encryption adds is lost in the noise; measure for longer".to_owned());
     report.figure("rbd_added_cpu_over_librbd_luks2", added, None);
-    report.compare(&ratio("rbd_512_write_over_plain", SECTOR_WRITE, Way::Plain));
+    report.compare(&ratio("rbd_512_write_over_plain", SECTOR_WRITE, Encrypter::Plain));
     let [_, by_librbd, ours] = used;
     let note = format!("without the header; librbd's own LUKS2: {by_librbd:.2}");
     report.figure("rbd_used_over_live_after_fstrim", Ok((ours, note)), None);
 }
 
-fn notes(report: &Report, size: u64, sha256: &str) -> Vec<String> {
+fn notes(report: &PlanReport, size: u64, sha256: &str) -> Vec<String> {
     let gibibyte = f64::from(1 << 30);
     let cpu = report.rows.iter().map(|row| {
         let used = median(&row.each(Quantity::ProcessorTime)).unwrap_or(0.0) * gibibyte;
@@ -161,17 +161,17 @@ fn notes(report: &Report, size: u64, sha256: &str) -> Vec<String> {
 }
 
 /// In the order of the rows.
-fn subjects() -> impl Iterator<Item = (Shape, Way)> {
+fn subjects() -> impl Iterator<Item = (LoadShape, Encrypter)> {
     LOADS.into_iter().flat_map(|load| WAYS.map(|way| (load, way)))
 }
 
-fn name(load: Shape, way: Way) -> String {
+fn name(load: LoadShape, way: Encrypter) -> String {
     format!("{}, {}", word(&way), load.title())
 }
 
-fn row(load: Shape, way: Way, sha256: &str) -> Row {
+fn row(load: LoadShape, way: Encrypter, sha256: &str) -> Row {
     Row {
-        cipher: (way != Way::Plain).then(|| "aes-xts-plain64".to_owned()),
+        cipher: (way != Encrypter::Plain).then(|| "aes-xts-plain64".to_owned()),
         sha256: Some(sha256.to_owned()),
         ..Row::new(name(load, way), load)
     }

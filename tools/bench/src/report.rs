@@ -13,14 +13,14 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::figures::{self, Goal};
-use crate::machine::{Machine, Others, Watch};
+use crate::machine::{Machine, Others, ProcessorWatch};
 
 /// Above this share of processor time taken by other programs the numbers are not to be trusted.
 const BUSY_MAX: f64 = 0.03;
 
 /// Everything one plan found out.
 #[derive(Debug, Default, Serialize)]
-pub struct Report {
+pub struct PlanReport {
     pub bench: &'static str,
     pub title: &'static str,
     pub medium: String,
@@ -42,7 +42,7 @@ pub struct Report {
 /// Which way the data goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Direction {
+pub enum DataDirection {
     /// From the medium
     #[default]
     Read,
@@ -63,8 +63,8 @@ pub enum Pattern {
 
 /// The shape of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Shape {
-    pub direction: Direction,
+pub struct LoadShape {
+    pub direction: DataDirection,
     pub pattern: Pattern,
     /// Bytes in a request.
     pub block: u32,
@@ -85,7 +85,7 @@ pub struct Row {
     pub server: Option<String>,
     pub generator: Option<String>,
     #[serde(flatten)]
-    pub shape: Shape,
+    pub shape: LoadShape,
     pub hogs: u32,
     /// Processors that the server may use together, where a control group limits it.
     pub quota: Option<f64>,
@@ -100,18 +100,18 @@ pub struct Row {
     pub allocations: Option<f64>,
     /// Results of each turn, which the members above summarise.
     #[serde(skip)]
-    pub turns: Vec<Sample>,
+    pub turns: Vec<TurnResults>,
     /// Turns in a run: several short ones where ways differ by little.
     #[serde(skip)]
     pub times: u32,
     /// Over those turns.
     #[serde(skip)]
-    pub watch: Watch,
+    pub watch: ProcessorWatch,
 }
 
 /// Results of one turn of a way.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sample {
+pub struct TurnResults {
     /// All streams together.
     pub bytes_per_second: f64,
     pub latency: Option<Latency>,
@@ -162,7 +162,7 @@ pub struct Figure {
 
 /// Subject of a figure: the worst of some pairs, each of them a row beside the best of others.
 #[derive(Debug, Default)]
-pub struct Comparison {
+pub struct FigureSubject {
     pub name: &'static str,
     pub of: Quantity,
     pub pairs: Vec<(String, Vec<String>)>,
@@ -176,7 +176,7 @@ pub struct Comparison {
     pub note: Option<&'static str>,
 }
 
-impl Comparison {
+impl FigureSubject {
     /// One row's speed beside that of another.
     pub fn new(name: &'static str, of: impl Into<String>, to: impl Into<String>) -> Self {
         let (of, to) = (of.into(), to.into());
@@ -204,7 +204,7 @@ impl Ratios {
     }
 }
 
-impl Report {
+impl PlanReport {
     /// The row with a name.
     pub fn row(&self, name: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.name == name)
@@ -227,7 +227,7 @@ impl Report {
     }
 
     /// Adds the figure of a comparison.
-    pub fn compare(&mut self, comparison: &Comparison) {
+    pub fn compare(&mut self, comparison: &FigureSubject) {
         let goal = figures::of(self.bench, comparison.name).goal;
         let ratios = comparison.pairs.iter().map(|(of, to)| {
             if comparison.in_sum { self.ratios_to_sum(of, to) } else { self.ratios(of, to, comparison.of) }
@@ -340,9 +340,9 @@ impl Report {
     }
 }
 
-impl Shape {
+impl LoadShape {
     /// Of one stream.
-    pub const fn new(direction: Direction, pattern: Pattern, block: u32, depth: u32) -> Self {
+    pub const fn new(direction: DataDirection, pattern: Pattern, block: u32, depth: u32) -> Self {
         Self { direction, pattern, block, depth, streams: 1 }
     }
 
@@ -366,7 +366,7 @@ impl Shape {
 
 impl Row {
     /// One under a load, in this process.
-    pub fn new(name: impl Into<String>, shape: Shape) -> Self {
+    pub fn new(name: impl Into<String>, shape: LoadShape) -> Self {
         Self { name: name.into(), front: "in-process".into(), shape, times: 1, ..Self::default() }
     }
 
@@ -453,15 +453,15 @@ mod tests {
     use super::*;
 
     fn row(name: &str, rates: &[f64]) -> Row {
-        let mut row = Row::new(name, Shape::new(Direction::Read, Pattern::Random, 4096, 1));
-        let sample = |&bytes_per_second| Sample { bytes_per_second, ..Sample::default() };
+        let mut row = Row::new(name, LoadShape::new(DataDirection::Read, Pattern::Random, 4096, 1));
+        let sample = |&bytes_per_second| TurnResults { bytes_per_second, ..TurnResults::default() };
         row.turns = rates.iter().map(sample).collect();
         row.settle();
         row
     }
 
-    fn report(rows: Vec<Row>) -> Report {
-        Report { bench: "inline", rows, ..Report::default() }
+    fn report(rows: Vec<Row>) -> PlanReport {
+        PlanReport { bench: "inline", rows, ..PlanReport::default() }
     }
 
     #[test]
@@ -469,7 +469,7 @@ mod tests {
         // The machine is half as fast from the second run on; the ratio does not change.
         let mut report = report(vec![row("of", &[8.0, 4.0, 4.0]), row("to", &[10.0, 5.0, 5.0]), row("none", &[])]);
         for to in ["to", "none", "another"] {
-            report.compare(&Comparison::new("inline_over_plain_null", "of", to));
+            report.compare(&FigureSubject::new("inline_over_plain_null", "of", to));
         }
         let values: Vec<_> = report.figures.iter().map(|figure| figure.value).collect();
         assert_eq!(values, [Some(0.8), None, None]);
@@ -484,9 +484,14 @@ mod tests {
         let mut report = report(rows);
         let beside = |of: &str| (of.to_owned(), vec!["x".to_owned(), "y".to_owned()]);
         let pairs = vec![beside("b"), beside("a")];
-        report.compare(&Comparison { name: "queue_over_plain_null", pairs, ..Comparison::default() });
+        report.compare(&FigureSubject { name: "queue_over_plain_null", pairs, ..FigureSubject::default() });
         let pairs = vec![beside("b"), beside("a")];
-        report.compare(&Comparison { name: "inline_over_model", of: Quantity::Time, pairs, ..Comparison::default() });
+        report.compare(&FigureSubject {
+            name: "inline_over_model",
+            of: Quantity::Time,
+            pairs,
+            ..FigureSubject::default()
+        });
         assert_eq!(report.figures[0].value, Some(0.5));
         let note = report.figures[0].note.as_deref().expect("where it comes from");
         assert!(note.starts_with("a beside y; ") && note.contains("the worst of 2"), "{note}");
@@ -497,7 +502,7 @@ mod tests {
     #[test]
     fn a_row_beside_itself_shows_chance() {
         let mut report = report(vec![row("a", &[2.0, 4.0])]);
-        report.compare(&Comparison::new("queue_over_plain_null", "a", "a"));
+        report.compare(&FigureSubject::new("queue_over_plain_null", "a", "a"));
         assert_eq!(report.figures[0].value, Some(1.25));
     }
 
@@ -506,7 +511,8 @@ mod tests {
         let mut report = report(vec![row("of", &[8.0, 3.0]), row("plain", &[20.0, 6.0]), row("cipher", &[20.0, 12.0])]);
         for parts in [["plain", "cipher"], ["plain", "none"]] {
             let pairs = vec![("of".to_owned(), parts.map(str::to_owned).to_vec())];
-            let comparison = Comparison { name: "inline_over_model", in_sum: true, pairs, ..Comparison::default() };
+            let comparison =
+                FigureSubject { name: "inline_over_model", in_sum: true, pairs, ..FigureSubject::default() };
             report.compare(&comparison);
         }
         let value = report.figures[0].value.expect("a value");
@@ -517,7 +523,7 @@ mod tests {
     #[test]
     fn goals_are_for_their_own_circumstances() {
         let mut report = report(vec![row("a", &[2.0]), row("b", &[2.0])]);
-        let compared = || Comparison::new("inline_over_plain_null", "a", "b");
+        let compared = || FigureSubject::new("inline_over_plain_null", "a", "b");
         report.compare(&compared().unless(Some("another cipher")));
         report.runs = 1;
         report.weak_below(3, 0.0, (0, 0));
@@ -545,11 +551,11 @@ mod tests {
 
     #[test]
     fn shapes_have_the_names_that_people_give_them() {
-        use {Direction::*, Pattern::*};
+        use {DataDirection::*, Pattern::*};
         for (shape, title) in [
-            (Shape::new(Read, Random, 4096, 1), "4 KiB random reads, one at a time"),
-            (Shape::new(Write, Random, 512, 32), "512-byte random writes, 32 in flight"),
-            (Shape::new(Read, Sequential, 1 << 20, 4), "1 MiB reads in order, 4 in flight"),
+            (LoadShape::new(Read, Random, 4096, 1), "4 KiB random reads, one at a time"),
+            (LoadShape::new(Write, Random, 512, 32), "512-byte random writes, 32 in flight"),
+            (LoadShape::new(Read, Sequential, 1 << 20, 4), "1 MiB reads in order, 4 in flight"),
         ] {
             assert_eq!(shape.title(), title);
         }
@@ -557,7 +563,8 @@ mod tests {
 
     #[test]
     fn a_busy_machine_is_a_warning() {
-        let mut report = Report { others: Others { before: Some(0.0), during: Some(0.5) }, ..Report::default() };
+        let mut report =
+            PlanReport { others: Others { before: Some(0.0), during: Some(0.5) }, ..PlanReport::default() };
         report.finish();
         assert!(report.warnings[0].contains("50 % during"));
     }

@@ -12,17 +12,17 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use cryptline::luks::format::Version;
+use cryptline::luks::format::LuksVersion;
 use cryptline_engine::Gate;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::error::{Of as _, Result, fail};
-use crate::fio::{self, Target};
+use crate::fio::{self, FioTarget};
 use crate::images::SOCKET;
 use crate::plan::{Plan, RunArgs};
-use crate::process::{Left, Process};
+use crate::process::{KilledRemains, ServerProcess};
 use crate::programs::{ProgramArgs, Programs};
-use crate::report::{Comparison, Direction, Pattern, Report, Row, Shape};
+use crate::report::{DataDirection, FigureSubject, LoadShape, Pattern, PlanReport, Row};
 use crate::servers::open;
 use crate::setting::Setting;
 
@@ -87,17 +87,17 @@ struct Started {
 struct Scale(Setting);
 
 /// Measures.
-pub fn measure(args: &ScaleArgs, runs: RunArgs) -> Result<Report> {
+pub fn measure(args: &ScaleArgs, runs: RunArgs) -> Result<PlanReport> {
     let runs = runs.or(256 << 20, 5, 0.5)?;
     let programs = Programs::find(&args.program)?;
     if let Some(missing) = programs.missing("fio") {
         fail!("{missing}; install it");
     }
     raise_descriptors();
-    let scale = Scale(Setting::anywhere(&args.dir, runs.size, &[Version::Luks2], programs)?);
+    let scale = Scale(Setting::anywhere(&args.dir, runs.size, &[LuksVersion::Luks2], programs)?);
     scale.make()?;
     let row = |&streams: &u32| {
-        let shape = Shape { streams, ..Shape::new(Direction::Read, Pattern::Random, 4096, 8) };
+        let shape = LoadShape { streams, ..LoadShape::new(DataDirection::Read, Pattern::Random, 4096, 8) };
         Row { front: "nbd".into(), generator: Some("fio".into()), ..Row::new(name(streams), shape) }
     };
     let plan = Plan {
@@ -118,12 +118,12 @@ pub fn measure(args: &ScaleArgs, runs: RunArgs) -> Result<Report> {
         let jobs = |command: &mut Vec<OsString>| {
             command.extend([format!("--numjobs={}", row.shape.streams).into(), "--group_reporting".into()]);
         };
-        let target = Target::Nbd(scale.0.path(SOCKET), "");
+        let target = FioTarget::Nbd(scale.0.path(SOCKET), "");
         process.turn(|| fio::load_by(&scale.0, &target, &job, jobs))
     })?;
     scale.0.stop.check()?;
     scale.0.describe_images(&mut report);
-    report.compare(&Comparison::new("connections_8_over_1", name(8), name(1)));
+    report.compare(&FigureSubject::new("connections_8_over_1", name(8), name(1)));
     scale.exports(&mut report)?;
     scale.clients(&mut report)?;
     scale.size(&mut report)?;
@@ -163,17 +163,17 @@ impl Scale {
     }
 
     /// A server of these files, and how many milliseconds it took until it greeted a client.
-    fn start(&self, line: &str, files: &[PathBuf]) -> Result<(Process, f64)> {
+    fn start(&self, line: &str, files: &[PathBuf]) -> Result<(ServerProcess, f64)> {
         let mut command = self.0.command(line);
         command.extend(files.iter().map(OsString::from));
         let socket = self.0.path(SOCKET);
         let began = Instant::now();
         let greeted = || Client::connect(&socket).map(drop);
-        let process = self.0.start(None, "cryptline serve", command, Left::Socket(socket.clone()), greeted)?;
+        let process = self.0.start(None, "cryptline serve", command, KilledRemains::Socket(socket.clone()), greeted)?;
         Ok((process, began.elapsed().as_secs_f64() * 1000.0))
     }
 
-    fn exports(&self, report: &mut Report) -> Result<()> {
+    fn exports(&self, report: &mut PlanReport) -> Result<()> {
         let mut all = Vec::new();
         for count in EXPORTS {
             let (process, ready_ms) = self.start(SERVE, &self.files(count))?;
@@ -197,7 +197,7 @@ impl Scale {
         Ok(())
     }
 
-    fn clients(&self, report: &mut Report) -> Result<()> {
+    fn clients(&self, report: &mut PlanReport) -> Result<()> {
         let one = [self.0.images.luks2.clone()];
         let alone = |clients: usize| {
             let (process, _) = self.start(&format!("{SERVE} --max-connections {clients}"), &one)?;
@@ -234,7 +234,7 @@ impl Scale {
     }
 
     /// A file that is nearly all holes: opened, asked for its holes, and grown.
-    fn size(&self, report: &mut Report) -> Result<()> {
+    fn size(&self, report: &mut PlanReport) -> Result<()> {
         let (small, sparse) = (self.files(1), self.0.path("sparse.img"));
         let ready = |file: &PathBuf| -> Result<f64> {
             let start = |_| Ok(self.start(SERVE, std::slice::from_ref(file))?.1);
@@ -243,7 +243,7 @@ impl Scale {
         let ratio = ready(&sparse)? / ready(&small[0])?;
         report.figure("sparse_ready_over_small", Ok((ratio, String::new())), None);
         let _server = self.start(&format!("{SERVE} --zeroes detect"), std::slice::from_ref(&sparse))?.0;
-        let gate = open(&Target::Nbd(self.0.path(SOCKET), ""))?;
+        let gate = open(&FioTarget::Nbd(self.0.path(SOCKET), ""))?;
         let began = Instant::now();
         let extents = extents(&gate)?;
         let took = began.elapsed().as_secs_f64() * 1000.0;
@@ -316,7 +316,7 @@ fn extents(gate: &Gate) -> Result<usize> {
     Ok(count)
 }
 
-fn cost(process: &Process) -> Result<Cost> {
+fn cost(process: &ServerProcess) -> Result<Cost> {
     let folder = PathBuf::from(format!("/proc/{}", process.id()));
     let status = fs::read_to_string(folder.join("status")).of("/proc")?;
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));

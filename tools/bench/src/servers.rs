@@ -20,14 +20,14 @@ use cryptline_engine::Gate;
 use crate::bare::{BARE, BareCipher};
 use crate::contents::sha256_of;
 use crate::error::{Of as _, Result, fail};
-use crate::fio::{self, Target};
+use crate::fio::{self, FioTarget};
 use crate::guest::Guest;
 use crate::images::SOCKET;
-use crate::load::{self, Transport, each};
+use crate::load::{self, LoadTransport, each};
 use crate::plan::progress;
-use crate::process::{Left, Process};
+use crate::process::{KilledRemains, ServerProcess};
 use crate::programs;
-use crate::report::{Comparison, Direction, Pattern, Quantity, Report, Row, Sample, Shape, word};
+use crate::report::{DataDirection, FigureSubject, LoadShape, Pattern, PlanReport, Quantity, Row, TurnResults, word};
 use crate::setting::{BELOW, MOUNT, Setting};
 use crate::volume::NULL_CIPHER;
 
@@ -46,7 +46,7 @@ pub enum Door {
 
 /// Contents that a server serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disk {
+pub enum ServedContents {
     Luks,
     /// The plain image through the null cipher.
     Null,
@@ -59,20 +59,20 @@ pub enum Disk {
 
 /// A row of a table.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Server {
+pub struct ServerRow {
     /// No two have the same; before a comma, its program's.
     pub name: &'static str,
     pub door: Door,
-    pub disk: Disk,
+    pub disk: ServedContents,
     /// The command line, see [`programs::words`].
     pub line: &'static str,
 }
 
 /// A figure: its name, the load, whose number, of whom the best is compared, and which number.
-pub type Contest = (&'static str, Shape, &'static str, &'static [&'static str], Quantity);
+pub type Contest = (&'static str, LoadShape, &'static str, &'static [&'static str], Quantity);
 
 /// A figure of what a request costs beside its model: its name, the load, who encrypts, and who does the same plain.
-pub type Model = (&'static str, Shape, &'static str, &'static str);
+pub type Model = (&'static str, LoadShape, &'static str, &'static str);
 
 /// Server of the encrypted image for a server that lies over it: of the same file as all others, so that all can be
 /// compared byte for byte. It is in the page cache; nbdkit's memory plugin would begin empty.
@@ -88,15 +88,15 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Slower than this is no server but a way to hold us up, in bytes in a second.
 const RATE_MIN: u64 = 1 << 20;
 /// Reads of a check by a guest.
-const CHECK: Shape = Shape::new(Direction::Read, Pattern::Sequential, 128 << 10, 1);
+const CHECK: LoadShape = LoadShape::new(DataDirection::Read, Pattern::Sequential, 128 << 10, 1);
 
 /// A server in its turn.
-struct Running {
-    process: Process,
+struct RunningServer {
+    process: ServerProcess,
     place: PathBuf,
-    target: Target,
+    target: FioTarget,
     /// Whom it lies over; ended after it.
-    _below: Option<Process>,
+    _below: Option<ServerProcess>,
 }
 
 impl Door {
@@ -121,37 +121,37 @@ impl Door {
     }
 
     /// Where clients other than guests find a disk.
-    pub fn target(self, place: &Path, export: &'static str) -> Target {
-        if self.is_mount() { Target::File(place.to_owned()) } else { Target::Nbd(place.to_owned(), export) }
+    pub fn target(self, place: &Path, export: &'static str) -> FioTarget {
+        if self.is_mount() { FioTarget::File(place.to_owned()) } else { FioTarget::Nbd(place.to_owned(), export) }
     }
 }
 
 /// A server's disk as the library opens it.
-pub fn open(target: &Target) -> Result<Gate> {
+pub fn open(target: &FioTarget) -> Result<Gate> {
     let open = match target {
-        Target::Nbd(..) => Open::new(target.uri()),
-        Target::File(path) => Open::new(path).direct(DirectMode::On),
+        FioTarget::Nbd(..) => Open::new(target.uri()),
+        FioTarget::File(path) => Open::new(path).direct(DirectMode::On),
     };
     Ok(open.read_only(true).base()?.0)
 }
 
-impl Server {
-    pub const fn new(name: &'static str, door: Door, disk: Disk, line: &'static str) -> Self {
+impl ServerRow {
+    pub const fn new(name: &'static str, door: Door, disk: ServedContents, line: &'static str) -> Self {
         Self { name, door, disk, line }
     }
 
     /// The cipher alone, in cipher sectors of so many bytes.
     pub const fn bare(sector_size: u32) -> Self {
-        Self::new(BARE, Door::Nbd, Disk::Cipher(sector_size), "")
+        Self::new(BARE, Door::Nbd, ServedContents::Cipher(sector_size), "")
     }
 
     fn is_bare(&self) -> bool {
-        matches!(self.disk, Disk::Cipher(_))
+        matches!(self.disk, ServedContents::Cipher(_))
     }
 
     /// Tells if it has an image, whose bytes it must give.
     pub fn has_image(&self) -> bool {
-        self.disk != Disk::Nothing && !self.is_bare()
+        self.disk != ServedContents::Nothing && !self.is_bare()
     }
 
     /// Returns what must be installed to start it and to load it.
@@ -170,16 +170,16 @@ impl Server {
     }
 
     /// Its row under a load.
-    pub fn row(&self, load: Shape, setting: &Setting) -> Row {
+    pub fn row(&self, load: LoadShape, setting: &Setting) -> Row {
         if self.is_bare() {
             return Row { cipher: Some("aes-xts-plain64".into()), ..Row::new(name(self.name, load), load) };
         }
         Row {
             front: word(&self.door),
             cipher: match self.disk {
-                Disk::Luks | Disk::Cipher(_) => Some("aes-xts-plain64".into()),
-                Disk::Null => Some(NULL_CIPHER.into()),
-                Disk::Plain | Disk::Nothing => None,
+                ServedContents::Luks | ServedContents::Cipher(_) => Some("aes-xts-plain64".into()),
+                ServedContents::Null => Some(NULL_CIPHER.into()),
+                ServedContents::Plain | ServedContents::Nothing => None,
             },
             // Checked before anything is measured.
             sha256: self.has_image().then(|| setting.images.sha256.clone()),
@@ -189,23 +189,23 @@ impl Server {
         }
     }
 
-    fn start(&self, setting: &Setting) -> Result<Running> {
-        let start = |cpu, name: &str, line, left: Left, ready: &dyn Fn() -> Result<()>| {
+    fn start(&self, setting: &Setting) -> Result<RunningServer> {
+        let start = |cpu, name: &str, line, left: KilledRemains, ready: &dyn Fn() -> Result<()>| {
             setting.start(cpu, name, setting.command(line), left, ready)
         };
         let below = self.is_over_nbd().then(|| {
             let (name, socket) = (format!("the server below {}", self.name), setting.path(BELOW));
-            let ready = || open(&Target::Nbd(socket.clone(), "")).map(drop).of("not yet");
-            start(setting.pins.map(|pins| pins.below), &name, LINE_BELOW, Left::Socket(socket.clone()), &ready)
+            let ready = || open(&FioTarget::Nbd(socket.clone(), "")).map(drop).of("not yet");
+            start(setting.pins.map(|pins| pins.below), &name, LINE_BELOW, KilledRemains::Socket(socket.clone()), &ready)
         });
         let below = below.transpose()?;
         let (place, left) = if self.door.is_mount() {
             let place = setting.path(MOUNT);
             File::create(&place).of(place.display())?;
-            (place.clone(), Left::Mount(place))
+            (place.clone(), KilledRemains::Mount(place))
         } else {
             let place = setting.path(SOCKET);
-            (place.clone(), Left::Socket(place))
+            (place.clone(), KilledRemains::Socket(place))
         };
         // qemu-storage-daemon has no export without a name.
         let target = self.door.target(&place, if self.name.starts_with("qsd") { "disk" } else { "" });
@@ -219,12 +219,12 @@ impl Server {
             },
         };
         let process = start(setting.pins.map(|pins| pins.server), self.name, self.line, left, &ready)?;
-        Ok(Running { process, place, target, _below: below })
+        Ok(RunningServer { process, place, target, _below: below })
     }
 
     /// The SHA-256 of all that it gives. A guest compares that with the contents meanwhile.
     pub fn sha256(&self, setting: &Setting) -> Result<String> {
-        let Running { process, place, target, _below } = &self.start(setting)?;
+        let RunningServer { process, place, target, _below } = &self.start(setting)?;
         let images = &setting.images;
         let is_right = |size: u64| {
             if size == images.size { Ok(()) } else { fail!("the disk has {size} bytes and not {}", images.size) }
@@ -245,13 +245,13 @@ impl Server {
     }
 
     /// A turn at a load.
-    pub fn turn(&self, setting: &Setting, load: Shape, time: Duration, run: u32) -> Result<Sample> {
+    pub fn turn(&self, setting: &Setting, load: LoadShape, time: Duration, run: u32) -> Result<TurnResults> {
         let job = setting.job(load, time, u64::from(run) + 1);
-        if let Disk::Cipher(sector_size) = self.disk {
+        if let ServedContents::Cipher(sector_size) = self.disk {
             setting.stop.check()?;
             return BareCipher::new(sector_size)?.sample(&job, setting.pins.map(|pins| pins.server));
         }
-        let Running { process, place, target, _below } = &self.start(setting)?;
+        let RunningServer { process, place, target, _below } = &self.start(setting)?;
         let late = Instant::now() + job.warm_up + job.time + PATIENCE;
         let contents = setting.images.contents;
         process.turn(|| match self.door {
@@ -262,12 +262,12 @@ impl Server {
 }
 
 /// Builds the name of a row.
-fn name(server: &str, load: Shape) -> String {
+fn name(server: &str, load: LoadShape) -> String {
     format!("{server}, {}", load.title())
 }
 
 /// Verifies that every server gives the bytes that the images were made of.
-pub fn check_contents<'a>(setting: &Setting, servers: impl ExactSizeIterator<Item = &'a Server>) -> Result<()> {
+pub fn check_contents<'a>(setting: &Setting, servers: impl ExactSizeIterator<Item = &'a ServerRow>) -> Result<()> {
     let expected = &setting.images.sha256;
     let progress = progress(servers.len());
     for server in servers {
@@ -286,23 +286,29 @@ pub fn check_contents<'a>(setting: &Setting, servers: impl ExactSizeIterator<Ite
 }
 
 /// Adds the figures of a table; what one needs that has no value.
-pub fn compare(report: &mut Report, contests: &[Contest], needs: impl Fn(&Contest) -> String) {
+pub fn compare(report: &mut PlanReport, contests: &[Contest], needs: impl Fn(&Contest) -> String) {
     for contest @ &(figure, load, of, to, quantity) in contests {
         let pairs = vec![(name(of, load), to.iter().map(|to| name(to, load)).collect())];
-        report.compare(&Comparison {
+        report.compare(&FigureSubject {
             name: figure,
             of: quantity,
             pairs,
             needs: needs(contest),
-            ..Comparison::default()
+            ..FigureSubject::default()
         });
     }
 }
 
 /// Adds the figures of models: the same request plain, and then the bare cipher.
-pub fn compare_with_models(report: &mut Report, models: &[Model], needs: impl Fn(&Model) -> String) {
+pub fn compare_with_models(report: &mut PlanReport, models: &[Model], needs: impl Fn(&Model) -> String) {
     for model @ &(figure, load, of, plain) in models {
         let pairs = vec![(name(of, load), [plain, BARE].map(|part| name(part, load)).to_vec())];
-        report.compare(&Comparison { name: figure, pairs, in_sum: true, needs: needs(model), ..Comparison::default() });
+        report.compare(&FigureSubject {
+            name: figure,
+            pairs,
+            in_sum: true,
+            needs: needs(model),
+            ..FigureSubject::default()
+        });
     }
 }

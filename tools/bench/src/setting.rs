@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use cryptline::luks::format::Version;
+use cryptline::luks::format::LuksVersion;
 use cryptline::size;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use tempfile::TempDir;
 
 use crate::error::{Result, fail};
-use crate::fio::Target;
+use crate::fio::FioTarget;
 use crate::images::{FOLDER, Images, private_folder};
-use crate::load::Job;
+use crate::load::LoadJob;
 use crate::machine::cores;
-use crate::process::{Left, Process, Stop};
+use crate::process::{KilledRemains, ServerProcess, StopFlag};
 use crate::programs::{self, ProgramArgs, Programs};
-use crate::report::{Report, Shape};
+use crate::report::{LoadShape, PlanReport};
 
 /// Load before each turn counts.
 pub const WARM_UP: Duration = Duration::from_millis(50);
@@ -34,7 +34,7 @@ const ENOUGH: (u32, f64, u64) = (3, 0.1, 64 << 20);
 
 /// Options of the plans of servers.
 #[derive(Args, Clone, Debug)]
-pub struct ServerArgs {
+pub struct ServerPlanArgs {
     /// Folder for the images, sockets and mounts; they are removed at the end
     #[arg(long, value_name = "DIR", default_value = FOLDER)]
     pub dir: PathBuf,
@@ -73,7 +73,7 @@ pub struct Setting {
     pub programs: Programs,
     /// None where nothing is pinned.
     pub pins: Option<Pins>,
-    pub stop: Stop,
+    pub stop: StopFlag,
     /// Commands that were run, each once.
     commands: RefCell<Vec<String>>,
     /// For images, sockets, mounts and what programs say; gone at the end.
@@ -82,25 +82,25 @@ pub struct Setting {
 
 impl Setting {
     /// Images of these versions in a folder of their own.
-    pub fn new(dir: &Path, size: u64, versions: &[Version], programs: Programs, pinned: bool) -> Result<Self> {
+    pub fn new(dir: &Path, size: u64, versions: &[LuksVersion], programs: Programs, pinned: bool) -> Result<Self> {
         let pins = if pinned { Pins::choose() } else { None };
         if let Some(taskset) = programs.missing(TASKSET).filter(|_| pins.is_some()) {
             fail!("{taskset}; install it, or use --no-pin");
         }
-        let stop = Stop::watch()?;
+        let stop = StopFlag::watch()?;
         let folder = private_folder(dir)?;
         let images = Images::make(folder.path(), size, versions)?;
         Ok(Self { images, programs, pins, stop, commands: RefCell::default(), folder })
     }
 
     /// For servers and what they are asked.
-    pub fn of_servers(args: &ServerArgs, size: u64, versions: &[Version]) -> Result<Self> {
+    pub fn of_servers(args: &ServerPlanArgs, size: u64, versions: &[LuksVersion]) -> Result<Self> {
         check_size(size)?;
         Self::new(&args.dir, size, versions, Programs::find(&args.program)?, !args.no_pin)
     }
 
     /// For servers and clients that run wherever the scheduler puts them.
-    pub fn anywhere(dir: &Path, size: u64, versions: &[Version], programs: Programs) -> Result<Self> {
+    pub fn anywhere(dir: &Path, size: u64, versions: &[LuksVersion], programs: Programs) -> Result<Self> {
         check_size(size)?;
         Self::new(dir, size, versions, programs, false)
     }
@@ -119,7 +119,7 @@ impl Setting {
             "plain" => images.plain.clone().into(),
             "key" => images.key.clone().into(),
             "size" => images.size.to_string().into(),
-            "below-uri" => Target::Nbd(self.path(BELOW), "").uri().into(),
+            "below-uri" => FioTarget::Nbd(self.path(BELOW), "").uri().into(),
             // A file of the folder: a socket, a mount, or one of the plan's own.
             other => self.path(other).into(),
         });
@@ -135,15 +135,15 @@ impl Setting {
         cpu: Option<usize>,
         name: &str,
         mut command: Vec<OsString>,
-        left: Left,
+        left: KilledRemains,
         ready: impl Fn() -> Result<()>,
-    ) -> Result<Process> {
+    ) -> Result<ServerProcess> {
         self.stop.check()?;
         if let Some(cpu) = cpu {
             let taskset = self.programs.path(TASKSET).into();
             command.splice(0..0, [taskset, "-c".into(), cpu.to_string().into()]);
         }
-        let process = Process::start(name, &command, left, ready)?;
+        let process = ServerProcess::start(name, &command, left, ready)?;
         self.note(&command);
         Ok(process)
     }
@@ -171,12 +171,12 @@ impl Setting {
     }
 
     /// The job of a turn.
-    pub fn job(&self, shape: Shape, time: Duration, start: u64) -> Job {
-        Job { cpu: self.pins.map(|pins| pins.client), ..Job::timed(shape, WARM_UP, time, start) }
+    pub fn job(&self, shape: LoadShape, time: Duration, start: u64) -> LoadJob {
+        LoadJob { cpu: self.pins.map(|pins| pins.client), ..LoadJob::timed(shape, WARM_UP, time, start) }
     }
 
     /// Adds images and commands to a report. With less than enough there are no goals.
-    pub fn describe_images(&self, report: &mut Report) {
+    pub fn describe_images(&self, report: &mut PlanReport) {
         report.medium.clone_from(&self.images.medium);
         report.commands.extend(self.commands());
         let (rounds, seconds, size) = ENOUGH;
@@ -184,7 +184,7 @@ impl Setting {
     }
 
     /// Adds the setting to a report. Without processors of their own, servers have no goals either.
-    pub fn describe(&self, report: &mut Report) {
+    pub fn describe(&self, report: &mut PlanReport) {
         self.describe_images(report);
         report.notes.push(match self.pins {
             Some(Pins { server, client, below }) => format!(

@@ -21,12 +21,12 @@ use cryptline_engine::blocking::Blocking;
 use cryptline_engine::layer::{DelayDevice, DelaySpec, Exclusion};
 use cryptline_engine::{BackendChoice, Gate};
 
-use crate::contents::Contents;
+use crate::contents::TestPattern;
 use crate::error::{Of as _, Result, fail};
-use crate::load::{self, Job};
+use crate::load::{self, LoadJob};
 use crate::plan::{Plan, RunArgs};
-use crate::report::{Comparison, Direction, Pattern, Report, Row, Shape};
-use crate::volume::{Cipher, SECTOR_SIZE, ram};
+use crate::report::{DataDirection, FigureSubject, LoadShape, Pattern, PlanReport, Row};
+use crate::volume::{CipherWord, SECTOR_SIZE, ram};
 
 /// A cipher that can be cut anywhere, and one that cannot.
 const XTS: &str = "aes-xts-plain64";
@@ -67,7 +67,7 @@ pub struct SubBlockArgs {
 }
 
 /// Measures.
-pub fn measure(args: &SubBlockArgs, runs: RunArgs) -> Result<Report> {
+pub fn measure(args: &SubBlockArgs, runs: RunArgs) -> Result<PlanReport> {
     let runs = runs.or(256 << 20, 11, 0.25)?;
     if !matches!(args.block, 512 | 1024 | 2048) {
         fail!("--block {}: use 512, 1024 or 2048, less than a cipher sector of {SECTOR_SIZE}", args.block);
@@ -75,7 +75,7 @@ pub fn measure(args: &SubBlockArgs, runs: RunArgs) -> Result<Report> {
     let medium = ram(runs.size, runs.size, "")?;
     let (rows, gates) = ways(&medium, args)?;
     for (row, gate) in rows.iter().zip(&gates) {
-        let cipher = Cipher::new(row.cipher.as_deref().unwrap_or(XTS))?;
+        let cipher = CipherWord::new(row.cipher.as_deref().unwrap_or(XTS))?;
         let whole = cipher.in_blocks(&medium, SECTOR_SIZE, Exclusion::Shared)?;
         writes_arrive(&row.name, gate, &whole)?;
     }
@@ -89,7 +89,7 @@ pub fn measure(args: &SubBlockArgs, runs: RunArgs) -> Result<Report> {
     };
     let mut report = plan.run(|row, turn| {
         // Timed, the rate is that of the whole time: nothing may end for milliseconds.
-        let job = Job::timed(row.shape, WARM_UP, runs.time / row.times, u64::from(turn.nth) + 1);
+        let job = LoadJob::timed(row.shape, WARM_UP, runs.time / row.times, u64::from(turn.nth) + 1);
         load::run(&gates[turn.row], &job)
     })?;
     let [slow, _] = &media(args);
@@ -97,7 +97,7 @@ pub fn measure(args: &SubBlockArgs, runs: RunArgs) -> Result<Report> {
     let why = other_load.then_some("the goal is for 8 threads, 256 deep, writes of 100us");
     for (name, cipher) in [("shared_over_exclusive_xts", XTS), ("shared_over_exclusive_cbc", CBC)] {
         let way = |exclusion| format!("{exclusion}, {cipher}, {slow}");
-        report.compare(&Comparison::new(name, way("shared"), way("exclusive")).unless(why));
+        report.compare(&FigureSubject::new(name, way("shared"), way("exclusive")).unless(why));
     }
     let [without, with] = ["no", "with"].map(whole);
     let cost = report.ratio(&with, &without).map(|locked| (1.0 - locked, format!("{with} beside {without}")));
@@ -117,15 +117,15 @@ fn ways(medium: &Gate, args: &SubBlockArgs) -> Result<(Vec<Row>, Vec<Gate>)> {
     let (mut rows, mut gates) = (Vec::new(), Vec::new());
     let mut add = |name: String, cipher: &str, block, gate| {
         gates.push(gate);
-        let shape = Shape::new(Direction::Write, Pattern::Random, block, args.depth);
-        let shape = Shape { streams: args.jobs, ..shape };
+        let shape = LoadShape::new(DataDirection::Write, Pattern::Random, block, args.depth);
+        let shape = LoadShape { streams: args.jobs, ..shape };
         let times = if block == SECTOR_SIZE { WHOLE_TURNS } else { 1 };
         rows.push(Row { cipher: Some(cipher.to_owned()), times, ..Row::new(name, shape) });
     };
     let [slow_name, fast_name] = media(args);
     for (medium, place) in [(&slow, slow_name), (medium, fast_name)] {
         for word in [XTS, CBC] {
-            let cipher = Cipher::new(word)?;
+            let cipher = CipherWord::new(word)?;
             for (exclusion, name) in [(Exclusion::Exclusive, "exclusive"), (Exclusion::Shared, "shared")] {
                 let gate = cipher.in_blocks(medium, args.block, exclusion)?;
                 add(format!("{name}, {word}, {place}"), word, args.block, gate);
@@ -133,7 +133,7 @@ fn ways(medium: &Gate, args: &SubBlockArgs) -> Result<(Vec<Row>, Vec<Gate>)> {
         }
     }
     for (locking, block) in [("no", SECTOR_SIZE), ("with", args.block)] {
-        let gate = Cipher::new(CBC)?.in_blocks(medium, block, Exclusion::Shared)?;
+        let gate = CipherWord::new(CBC)?.in_blocks(medium, block, Exclusion::Shared)?;
         add(whole(locking), CBC, SECTOR_SIZE, gate);
     }
     Ok((rows, gates))
@@ -149,7 +149,7 @@ fn writes_arrive(name: &str, gate: &Gate, whole: &Gate) -> Result<()> {
     let block = usize::try_from(gate.geometry().logical_block).unwrap_or(AREA);
     let area = AREA.min(usize::try_from(whole.geometry().size).unwrap_or(AREA));
     // No two ways write the same bytes.
-    let contents = Contents::new(name.bytes().map(u64::from).fold(7, |a, b| a * 31 % 65_521 + b));
+    let contents = TestPattern::new(name.bytes().map(u64::from).fold(7, |a, b| a * 31 % 65_521 + b));
     let mut bytes = vec![0; area];
     let mut writer = Blocking::new(gate, BackendChoice::Auto)?;
     let blocks = area / block;

@@ -19,16 +19,16 @@ use std::time::Duration;
 use clap::Args;
 use cryptline::size;
 use cryptline_engine::Gate;
-use cryptline_engine::dispatch::Mode;
+use cryptline_engine::dispatch::DispatchMode;
 use cryptline_engine::layer::{DelayDevice, DelaySpec};
 
-use crate::contents::Contents;
+use crate::contents::TestPattern;
 use crate::error::{Of as _, Result, fail};
-use crate::load::{self, Job};
+use crate::load::{self, LoadJob};
 use crate::machine::{available_memory, cores};
-use crate::plan::{Plan, RunArgs, Runs, unique};
-use crate::report::{Comparison, Direction, Pattern, Quantity, Report, Row, Shape, word};
-use crate::volume::{Cipher, HelperArgs, SECTOR_SIZE, check_size, in_words, ram};
+use crate::plan::{Plan, PlannedRuns, RunArgs, unique};
+use crate::report::{DataDirection, FigureSubject, LoadShape, Pattern, PlanReport, Quantity, Row, word};
+use crate::volume::{CipherWord, HelperArgs, SECTOR_SIZE, check_size, in_words, ram};
 
 /// Before each measurement: helpers look every 100 ms whether the machine is idle.
 const WARM_UP: Duration = Duration::from_millis(200);
@@ -63,8 +63,8 @@ pub struct SweepArgs {
     depths: Vec<u32>,
 
     /// Ways of the data
-    #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',', default_values_t = [Direction::Read, Direction::Write])]
-    directions: Vec<Direction>,
+    #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',', default_values_t = [DataDirection::Read, DataDirection::Write])]
+    directions: Vec<DataDirection>,
 
     /// Threads with requests of their own
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2")]
@@ -97,9 +97,9 @@ pub struct SweepArgs {
 
 /// A checked [`SweepArgs`]: each value of a list once, in the order given.
 struct Sweep {
-    points: Vec<Point>,
-    modes: Vec<Mode>,
-    ciphers: Vec<Cipher>,
+    points: Vec<SweepPoint>,
+    modes: Vec<DispatchMode>,
+    ciphers: Vec<CipherWord>,
     delay: Option<DelaySpec>,
     helpers: usize,
     hogs: u32,
@@ -107,17 +107,17 @@ struct Sweep {
 
 /// Setting at which each mode has its turn.
 #[derive(Clone, Debug, PartialEq)]
-struct Point {
+struct SweepPoint {
     /// In the list of ciphers.
     cipher: usize,
-    shape: Shape,
+    shape: LoadShape,
     hogs: u32,
     /// Set if it is of the loaded part, alone or beside hogs.
     is_alone_or_loaded: bool,
 }
 
 /// Measures.
-pub fn measure(args: &SweepArgs, runs: RunArgs) -> Result<Report> {
+pub fn measure(args: &SweepArgs, runs: RunArgs) -> Result<PlanReport> {
     let runs = runs.or(512 << 20, 5, 0.1)?;
     let sweep = Sweep::new(args, &runs)?;
     let rows = sweep.rows();
@@ -141,7 +141,8 @@ pub fn measure(args: &SweepArgs, runs: RunArgs) -> Result<Report> {
         // ratio of the range spread evenly (Fibonacci hashing).
         let nth = u64::from(turn.nth) * ways + u64::try_from(turn.row)?;
         let start = (nth + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
-        let job = Job { shape: row.shape, warm_up: WARM_UP, time: runs.time, start, latency: true, ..Job::default() };
+        let job =
+            LoadJob { shape: row.shape, warm_up: WARM_UP, time: runs.time, start, latency: true, ..LoadJob::default() };
         let cipher = sweep.points[turn.row / modes].cipher;
         beside_hogs(row.hogs, || load::run(&gates[cipher * modes + turn.row % modes], &job))
     })?;
@@ -151,7 +152,7 @@ pub fn measure(args: &SweepArgs, runs: RunArgs) -> Result<Report> {
 
 impl Sweep {
     /// Checks what was asked for.
-    fn new(args: &SweepArgs, runs: &Runs) -> Result<Self> {
+    fn new(args: &SweepArgs, runs: &PlannedRuns) -> Result<Self> {
         let hogs = args.hog.unwrap_or(cores());
         let hogs_max = cores().saturating_mul(HOGS_MAX);
         if hogs > hogs_max {
@@ -166,8 +167,8 @@ impl Sweep {
         let ciphers = unique(args.cipher.clone());
         let sweep = Self {
             points: Vec::new(),
-            modes: list("--dispatch", &args.dispatch, |word| Mode::from_str(word))?,
-            ciphers: ciphers.iter().map(|word| Cipher::new(word)).collect::<Result<_>>()?,
+            modes: list("--dispatch", &args.dispatch, |word| DispatchMode::from_str(word))?,
+            ciphers: ciphers.iter().map(|word| CipherWord::new(word)).collect::<Result<_>>()?,
             delay: args
                 .delay
                 .as_ref()
@@ -186,14 +187,14 @@ impl Sweep {
                 for &streams in &all_streams {
                     for &depth in &depths {
                         points.extend(blocks.iter().map(|&block| {
-                            let shape = Shape { direction, pattern: args.pattern, block, depth, streams };
-                            Point { cipher, shape, hogs: 0, is_alone_or_loaded: false }
+                            let shape = LoadShape { direction, pattern: args.pattern, block, depth, streams };
+                            SweepPoint { cipher, shape, hogs: 0, is_alone_or_loaded: false }
                         }));
                     }
                 }
             }
         }
-        let most = |of: fn(&Shape) -> u32| u64::from(points.iter().map(|one| of(&one.shape)).max().unwrap_or(0));
+        let most = |of: fn(&LoadShape) -> u32| u64::from(points.iter().map(|one| of(&one.shape)).max().unwrap_or(0));
         let buffers = most(|it| it.block).saturating_mul(most(|it| it.depth)).saturating_mul(most(|it| it.streams));
         if available_memory().is_some_and(|available| buffers > available) {
             fail!(
@@ -202,15 +203,15 @@ impl Sweep {
             );
         }
         if sweep.hogs > 0 {
-            let shape = Shape::new(Direction::Read, args.pattern, 4096, 1);
-            points.extend([0, sweep.hogs].map(|hogs| Point { cipher: 0, shape, hogs, is_alone_or_loaded: true }));
+            let shape = LoadShape::new(DataDirection::Read, args.pattern, 4096, 1);
+            points.extend([0, sweep.hogs].map(|hogs| SweepPoint { cipher: 0, shape, hogs, is_alone_or_loaded: true }));
         }
         Ok(Self { points, ..sweep })
     }
 
     /// A row by each mode for every point.
     fn rows(&self) -> Vec<Row> {
-        let row = |point: &Point, mode: Mode| Row {
+        let row = |point: &SweepPoint, mode: DispatchMode| Row {
             cipher: Some(self.ciphers[point.cipher].word().to_owned()),
             dispatch: Some(mode.to_string()),
             hogs: point.hogs,
@@ -220,7 +221,7 @@ impl Sweep {
     }
 
     /// `4 KiB random reads, 32 in flight, 2 streams, inline`.
-    fn name(&self, point: &Point, mode: Mode) -> String {
+    fn name(&self, point: &SweepPoint, mode: DispatchMode) -> String {
         let mut name = point.shape.title();
         if point.shape.streams > 1 {
             name = format!("{name}, {} streams", point.shape.streams);
@@ -240,34 +241,35 @@ impl Sweep {
     fn volumes(&self, args: &SweepArgs, size: u64) -> Result<Vec<Gate>> {
         let mut medium = ram(size, size, "")?;
         // Untouched memory is one page of zeros, which is faster than data.
-        Contents::new(1).write_to(&medium, 1 << 20)?;
+        TestPattern::new(1).write_to(&medium, 1 << 20)?;
         if let Some(delay) = &self.delay {
             medium = Gate::new(DelayDevice::new(medium, delay.clone()));
         }
         let helpers = args.helpers.pool()?;
-        let by_modes = |cipher: &Cipher| self.modes.iter().map(|&mode| cipher.over(&medium, mode, &helpers)).collect();
+        let by_modes =
+            |cipher: &CipherWord| self.modes.iter().map(|&mode| cipher.over(&medium, mode, &helpers)).collect();
         let volumes = self.ciphers.iter().map(by_modes).collect::<Result<Vec<Vec<Gate>>>>()?;
         Ok(volumes.concat())
     }
 
-    fn compare(&self, report: &mut Report) {
-        use Mode::{Auto, Inline, Queue};
+    fn compare(&self, report: &mut PlanReport) {
+        use DispatchMode::{Auto, Inline, Queue};
         let points = || self.points.iter().filter(|point| !point.is_alone_or_loaded);
-        let both = |point: &Point| vec![self.name(point, Inline), self.name(point, Queue)];
+        let both = |point: &SweepPoint| vec![self.name(point, Inline), self.name(point, Queue)];
         let needs = "needs --dispatch inline,queue,auto";
         for (name, of) in [("auto_over_best_min", Quantity::Speed), ("auto_p99_over_best_max", Quantity::P99)] {
             let pairs = points().map(|point| (self.name(point, Auto), both(point))).collect();
-            report.compare(&Comparison { name, of, pairs, needs: needs.into(), ..Comparison::default() });
+            report.compare(&FigureSubject { name, of, pairs, needs: needs.into(), ..FigureSubject::default() });
         }
         for (name, of) in [("best_over_itself_min", Quantity::Speed), ("best_p99_over_itself_max", Quantity::P99)] {
             let best = |point| report.best(&both(point), of).map(|row| row.name.clone());
             let pairs = points().map(|point| best(point).map(|best| (best.clone(), vec![best])));
             let pairs = pairs.collect::<Option<_>>().filter(|_| self.modes.contains(&Auto)).unwrap_or_default();
-            report.compare(&Comparison { name, of, pairs, needs: needs.into(), ..Comparison::default() });
+            report.compare(&FigureSubject { name, of, pairs, needs: needs.into(), ..FigureSubject::default() });
         }
         // One request of 1 MiB at a time: what helpers are for.
         let alone = points().filter(|point| {
-            let Shape { block, depth, streams, .. } = point.shape;
+            let LoadShape { block, depth, streams, .. } = point.shape;
             point.cipher == 0 && (block, depth, streams) == (LARGE, 1, 1)
         });
         let pairs: Vec<_> = alone.map(|point| (self.name(point, Auto), vec![self.name(point, Inline)])).collect();
@@ -282,13 +284,19 @@ impl Sweep {
             None => Some("no verdict: nobody knows whether the processors were idle".into()),
         };
         let needs = "needs --block-sizes 1M, --depths 1, --streams 1 and --dispatch inline,auto".into();
-        report.compare(&Comparison { name: "auto_over_inline_1m_qd1", pairs, unless, needs, ..Comparison::default() });
+        report.compare(&FigureSubject {
+            name: "auto_over_inline_1m_qd1",
+            pairs,
+            unless,
+            needs,
+            ..FigureSubject::default()
+        });
         for (name, mode) in [("inline_p99_loaded_over_idle", Inline), ("queue_p99_loaded_over_idle", Queue)] {
             let part: Vec<_> = self.points.iter().filter(|point| point.is_alone_or_loaded).collect();
-            let pair = |part: &[&Point]| (self.name(part[1], mode), vec![self.name(part[0], mode)]);
+            let pair = |part: &[&SweepPoint]| (self.name(part[1], mode), vec![self.name(part[0], mode)]);
             let pairs = part.chunks_exact(2).map(pair).collect();
             let needs = format!("needs --hog and --dispatch {mode}");
-            report.compare(&Comparison { name, of: Quantity::P99, pairs, needs, ..Comparison::default() });
+            report.compare(&FigureSubject { name, of: Quantity::P99, pairs, needs, ..FigureSubject::default() });
         }
     }
 
@@ -338,8 +346,8 @@ fn block(&bytes: &u64) -> Result<u32, String> {
 /// Does `work` while `count` threads use up as much processor time as they get.
 fn beside_hogs<T>(count: u32, work: impl FnOnce() -> T) -> T {
     /// Ends the threads however `work` ends.
-    struct Stop<'a>(&'a AtomicBool);
-    impl Drop for Stop<'_> {
+    struct StopOnDrop<'a>(&'a AtomicBool);
+    impl Drop for StopOnDrop<'_> {
         fn drop(&mut self) {
             self.0.store(true, Ordering::Relaxed);
         }
@@ -356,7 +364,7 @@ fn beside_hogs<T>(count: u32, work: impl FnOnce() -> T) -> T {
                 }
             });
         }
-        let _stop = Stop(&stop);
+        let _stop = StopOnDrop(&stop);
         work()
     })
 }
@@ -405,7 +413,7 @@ mod tests {
         assert_eq!(rows.len(), 2);
         for row in rows {
             assert_eq!(row.dispatch.as_deref(), Some("auto"));
-            assert_eq!((row.shape.direction, row.shape.streams), (Direction::Write, 2));
+            assert_eq!((row.shape.direction, row.shape.streams), (DataDirection::Write, 2));
         }
     }
 

@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use cryptline::size;
 
-use crate::report::{Report, Row, is_busy, three_digits};
+use crate::report::{PlanReport, Row, is_busy, three_digits};
 
 /// Columns of a terminal that a line of text takes at most.
 const WIDTH: usize = 100;
 
 /// With what the figures should be and where they come from, or without.
-pub fn render(report: &Report, goals: bool) -> String {
+pub fn render(report: &PlanReport, goals: bool) -> String {
     let mut text = String::new();
     paragraph(&mut text, "", &format!("{}: {}", report.title, report.medium));
     text.push('\n');
@@ -124,12 +124,12 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Shape;
+    use crate::report::LoadShape;
 
     #[test]
     fn goals_are_shown_to_those_who_ask_and_no_line_is_too_long() {
-        let rows = vec![Row::new("a way with a name of very many words, ".repeat(5), Shape::default())];
-        let mut report = Report { bench: "inline", rows, ..Report::default() };
+        let rows = vec![Row::new("a way with a name of very many words, ".repeat(5), LoadShape::default())];
+        let mut report = PlanReport { bench: "inline", rows, ..PlanReport::default() };
         let note = "where it comes from, ".repeat(8);
         report.figure("inline_over_plain_null", Ok((0.5, note.clone())), None);
         report.figure("inline_over_model", Err("needs something".into()), None);

@@ -3,12 +3,12 @@
 //! All volumes of one bench lie on the same medium, so that none has the better memory.
 
 use clap::Args;
-use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, Version};
+use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind, LuksVersion};
 use cryptline::{DispatchOptions, HelperPool, Open, Plain, size};
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 use cryptline_engine::Gate;
 use cryptline_engine::base::RamDevice;
-use cryptline_engine::dispatch::Mode;
+use cryptline_engine::dispatch::DispatchMode;
 use cryptline_engine::layer::Exclusion;
 
 use crate::error::{Of as _, Result, fail};
@@ -47,13 +47,13 @@ impl HelperArgs {
 }
 
 /// A cipher word that this build has, with a key.
-pub struct Cipher {
+pub struct CipherWord {
     word: String,
     spec: CipherSpec,
     key: Vec<u8>,
 }
 
-impl Cipher {
+impl CipherWord {
     /// Of a cipher word.
     pub fn new(word: &str) -> Result<Self> {
         let name = || format!("--cipher {word}");
@@ -88,17 +88,17 @@ impl Cipher {
     }
 
     /// A volume of this cipher over all of `medium`.
-    pub fn over(&self, medium: &Gate, mode: Mode, helpers: &HelperPool) -> Result<Gate> {
+    pub fn over(&self, medium: &Gate, mode: DispatchMode, helpers: &HelperPool) -> Result<Gate> {
         self.opened(Open::device(medium).helpers(helpers.clone()), mode)
     }
 
     /// The same inline, in blocks of `block` bytes.
     pub fn in_blocks(&self, medium: &Gate, block: u32, exclusion: Exclusion) -> Result<Gate> {
         let open = Open::device(medium).logical_block(block);
-        self.opened(open.exclusion(exclusion), Mode::Inline)
+        self.opened(open.exclusion(exclusion), DispatchMode::Inline)
     }
 
-    fn opened(&self, open: Open, mode: Mode) -> Result<Gate> {
+    fn opened(&self, open: Open, mode: DispatchMode) -> Result<Gate> {
         let plain = Plain { sector_size: SECTOR_SIZE, ..Plain::new(&self.word, self.key.len()) };
         let dispatch = DispatchOptions { both: Some(mode), ..DispatchOptions::default() };
         let open = open.plain(plain).key(&self.key).dispatch(dispatch);
@@ -107,23 +107,23 @@ impl Cipher {
 }
 
 /// A LUKS header whose key slots cost next to nothing, so that servers start quickly.
-pub fn cheap(version: Version) -> FormatOptions {
+pub fn cheap(version: LuksVersion) -> FormatOptions {
     let cost = KdfCost { iterations: Some(1000), ..KdfCost::default() };
     FormatOptions { version, kdf: Some(KdfKind::Pbkdf2), cost, ..FormatOptions::default() }
 }
 
 /// Describes who runs the cipher, for people.
-pub fn in_words(mode: Mode) -> &'static str {
+pub fn in_words(mode: DispatchMode) -> &'static str {
     match mode {
-        Mode::Inline => "inline",
-        Mode::Queue => "our imitation of dm-crypt's queues",
-        Mode::Auto => "automatic",
+        DispatchMode::Inline => "inline",
+        DispatchMode::Queue => "our imitation of dm-crypt's queues",
+        DispatchMode::Auto => "automatic",
     }
 }
 
 /// Returns the name of the implementation that runs AES-XTS here.
 pub fn aes_backend() -> &'static str {
-    let sectors = Cipher::new("aes-xts-plain64").and_then(|cipher| cipher.sectors());
+    let sectors = CipherWord::new("aes-xts-plain64").and_then(|cipher| cipher.sectors());
     sectors.map_or("unknown", |cipher| cipher.backend_name())
 }
 

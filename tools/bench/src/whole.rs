@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use cryptline::luks::format::Version;
+use cryptline::luks::format::LuksVersion;
 use cryptline::{DirectMode, Open, size};
 
 use crate::contents::sha256_of;
@@ -20,9 +20,9 @@ use crate::error::{Of as _, Result, fail};
 use crate::images::SOCKET;
 use crate::machine::children_time;
 use crate::plan::{Plan, RunArgs};
-use crate::process::{Left, Process};
+use crate::process::{KilledRemains, ServerProcess};
 use crate::programs::{ProgramArgs, Programs};
-use crate::report::{Comparison, Quantity, Report, Row, Sample, Shape};
+use crate::report::{FigureSubject, LoadShape, PlanReport, Quantity, Row, TurnResults};
 use crate::setting::Setting;
 
 /// Where the images go unless told otherwise: a disk, as a rule.
@@ -63,7 +63,7 @@ pub struct ImagesArgs {
 }
 
 /// A way from one image to another.
-struct Way {
+struct ImagePath {
     name: &'static str,
     /// The command line, see [`crate::programs::words`]; it begins with the program.
     line: &'static str,
@@ -96,33 +96,33 @@ const HOLES: &str = "cryptline create --from --holes keep, 100 MiB of data in 10
 const COPY: &str = "cp --sparse=never --reflink=never {plain} {out.img}";
 /// Key slots cost next to nothing.
 const CHEAP: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000 --key-file {key}";
-const WAYS: [Way; 7] = [
-    Way { name: CP, line: COPY, prepare: Prepare::Nothing },
-    Way { name: CREATE, line: "cryptline create {out.img} --from {plain} {cheap}", prepare: Prepare::Nothing },
-    Way { name: SERVED, line: "nbdcopy --flush {plain} nbd+unix:///?socket={socket}", prepare: Prepare::Served },
+const WAYS: [ImagePath; 7] = [
+    ImagePath { name: CP, line: COPY, prepare: Prepare::Nothing },
+    ImagePath { name: CREATE, line: "cryptline create {out.img} --from {plain} {cheap}", prepare: Prepare::Nothing },
+    ImagePath { name: SERVED, line: "nbdcopy --flush {plain} nbd+unix:///?socket={socket}", prepare: Prepare::Served },
     // Of its options, the fastest.
-    Way {
+    ImagePath {
         name: QEMU,
         line: "qemu-img convert -n -f raw -W -m 8 --object secret,id=key,file={key,} --target-image-opts {plain} \
                driver=luks,key-secret=key,file.driver=file,file.filename={out.img,}",
         prepare: Prepare::Target,
     },
     // A regular file is never in use by device-mapper here, which it cannot know.
-    Way {
+    ImagePath {
         name: REENCRYPT,
         line: "cryptsetup reencrypt --encrypt --type luks2 --reduce-device-size 32M --sector-size 4096 \
                --force-offline-reencrypt --batch-mode {cheap} {out.img}",
         prepare: Prepare::Room,
     },
-    Way { name: COPY_OUT, line: "cryptline copy {luks2} {out.img} --key-file {key}", prepare: Prepare::Nothing },
-    Way {
+    ImagePath { name: COPY_OUT, line: "cryptline copy {luks2} {out.img} --key-file {key}", prepare: Prepare::Nothing },
+    ImagePath {
         name: HOLES,
         line: "cryptline create {out.img} --from {sparse.img} --holes keep {cheap}",
         prepare: Prepare::Holes,
     },
 ];
 
-impl Way {
+impl ImagePath {
     fn program(&self) -> &'static str {
         self.line.split(' ').next().unwrap_or_default()
     }
@@ -137,14 +137,14 @@ impl Way {
 }
 
 /// State that all turns need.
-struct Bench {
+struct WholeBench {
     setting: Setting,
     /// Bytes on the medium of what was nearly all holes.
     sparse: Cell<u64>,
 }
 
 /// Measures.
-pub fn measure(args: &ImagesArgs, runs: RunArgs) -> Result<Report> {
+pub fn measure(args: &ImagesArgs, runs: RunArgs) -> Result<PlanReport> {
     let runs = runs.or(2 << 30, 3, 1.0)?;
     let size = runs.size;
     if size < SIZE_MIN || !size.is_multiple_of(SIZE_MIN) {
@@ -152,14 +152,14 @@ pub fn measure(args: &ImagesArgs, runs: RunArgs) -> Result<Report> {
     }
     let programs = Programs::find(&args.program)?;
     let missing: Vec<_> = WAYS.iter().filter_map(|way| Some((way.name, way.missing(&programs)?))).collect();
-    let ways: Vec<&Way> = WAYS.iter().filter(|way| way.missing(&programs).is_none()).collect();
-    let setting = Setting::new(&args.dir, size, &[Version::Luks2], programs, false)?;
-    let bench = Bench { setting, sparse: Cell::default() };
+    let ways: Vec<&ImagePath> = WAYS.iter().filter(|way| way.missing(&programs).is_none()).collect();
+    let setting = Setting::new(&args.dir, size, &[LuksVersion::Luks2], programs, false)?;
+    let bench = WholeBench { setting, sparse: Cell::default() };
     bench.check()?;
-    let row = |way: &&Way| Row {
+    let row = |way: &&ImagePath| Row {
         cipher: (way.name != CP).then(|| "aes-xts-plain64".to_owned()),
         server: Some(way.program().to_owned()),
-        ..Row::new(way.name, Shape { block: 1 << 20, streams: 1, ..Shape::default() })
+        ..Row::new(way.name, LoadShape { block: 1 << 20, streams: 1, ..LoadShape::default() })
     };
     let plan = Plan {
         bench: "images",
@@ -175,7 +175,7 @@ pub fn measure(args: &ImagesArgs, runs: RunArgs) -> Result<Report> {
         let (seconds, busy) = bench.turn(way)?;
         fs::remove_file(bench.out())?;
         (all, turns) = (all + seconds, turns + 1.0);
-        Ok(Sample { bytes_per_second: bench.bytes(way) / seconds, busy: Some(busy), ..Sample::default() })
+        Ok(TurnResults { bytes_per_second: bench.bytes(way) / seconds, busy: Some(busy), ..TurnResults::default() })
     })?;
     bench.setting.stop.check()?;
     report.seconds = f64::round(all / turns * 1000.0) / 1000.0;
@@ -187,9 +187,9 @@ pub fn measure(args: &ImagesArgs, runs: RunArgs) -> Result<Report> {
     Ok(report)
 }
 
-impl Bench {
+impl WholeBench {
     /// Bytes of data that a way is about.
-    fn bytes(&self, way: &Way) -> f64 {
+    fn bytes(&self, way: &ImagePath) -> f64 {
         let bytes = if way.name == HOLES { SPARSE_DATA as u64 } else { self.setting.images.size };
         #[expect(clippy::cast_precision_loss, reason = "a size, for a rate")]
         let bytes = bytes as f64;
@@ -222,7 +222,7 @@ impl Bench {
     }
 
     /// Makes a file: how many seconds that took, and how many processors with those of its server.
-    fn turn(&self, way: &Way) -> Result<(f64, f64)> {
+    fn turn(&self, way: &ImagePath) -> Result<(f64, f64)> {
         self.setting.stop.check()?;
         let server = self.prepare(way.prepare)?;
         let before = children_time().unwrap_or_default();
@@ -231,7 +231,7 @@ impl Bench {
         File::open(self.out()).and_then(|out| out.sync_all()).of(way.name)?;
         let seconds = began.elapsed().as_secs_f64().max(1e-6);
         let used = children_time().unwrap_or_default().saturating_sub(before).as_secs_f64();
-        let of_server = server.as_ref().and_then(Process::cpu).unwrap_or(0.0);
+        let of_server = server.as_ref().and_then(ServerProcess::cpu).unwrap_or(0.0);
         if way.name == HOLES {
             self.sparse.set(fs::metadata(self.out())?.blocks() * 512);
         }
@@ -246,7 +246,7 @@ impl Bench {
         self.setting.run(&self.words(line))
     }
 
-    fn prepare(&self, what: Prepare) -> Result<Option<Process>> {
+    fn prepare(&self, what: Prepare) -> Result<Option<ServerProcess>> {
         let size = self.setting.images.size;
         match what {
             Prepare::Nothing => {}
@@ -275,7 +275,7 @@ impl Bench {
                     self.words("cryptline serve --exit-with-parent {out.img} --key-file {key} --unix {socket}");
                 let socket = self.setting.path(SOCKET);
                 let ready = || std::os::unix::net::UnixStream::connect(&socket).map(drop).of("not yet");
-                let left = Left::Socket(socket.clone());
+                let left = KilledRemains::Socket(socket.clone());
                 return self.setting.start(None, "cryptline serve", command, left, ready).map(Some);
             }
         }
@@ -294,7 +294,7 @@ impl Bench {
         file.sync_all()
     }
 
-    fn compare(&self, report: &mut Report, missing: &[(&str, String)]) -> Result<()> {
+    fn compare(&self, report: &mut PlanReport, missing: &[(&str, String)]) -> Result<()> {
         for (name, of, to, quantity) in [
             ("create_from_over_cp", CREATE, CP, Quantity::Speed),
             ("create_from_over_nbdcopy_serve", CREATE, SERVED, Quantity::Speed),
@@ -305,7 +305,7 @@ impl Bench {
         ] {
             let why = missing.iter().find(|(name, _)| *name == to).map_or("no round", |(_, why)| why);
             let needs = format!("could not be measured: {why}");
-            report.compare(&Comparison { of: quantity, needs, ..Comparison::new(name, of, to) });
+            report.compare(&FigureSubject { of: quantity, needs, ..FigureSubject::new(name, of, to) });
         }
         let rate = report.row(HOLES).map_or(f64::NAN, |row| row.bytes_per_second);
         let data = f64::from(u32::try_from(SPARSE_DATA)?);

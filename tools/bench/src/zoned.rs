@@ -22,17 +22,17 @@ use clap::{Args, ValueEnum};
 use cryptline::size;
 use cryptline_engine::base::ZonedDevice;
 use cryptline_engine::blocking::Blocking;
-use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
+use cryptline_engine::dispatch::{Dispatch, DispatchMode, HelperThreads};
 use cryptline_engine::layer::{CryptOptions, DelayDevice, DelaySpec, zoned};
 use cryptline_engine::zone::ZoneLayout;
 use cryptline_engine::{BackendChoice, Gate};
 
-use crate::contents::Contents;
+use crate::contents::TestPattern;
 use crate::error::{Error, Of as _, Result, fail};
 use crate::plan::{Plan, RunArgs};
-use crate::report::{Comparison, Report, Row, Sample, word};
-use crate::volume::{Cipher, HelperArgs, ram};
-use writer::{Load, Writer, offsets};
+use crate::report::{FigureSubject, PlanReport, Row, TurnResults, word};
+use crate::volume::{CipherWord, HelperArgs, ram};
+use writer::{ZoneLoad, ZoneWriter, offsets};
 
 /// Zones of each medium, and the most that are written to side by side.
 const ZONES: u64 = 8;
@@ -79,7 +79,7 @@ pub struct ZonedArgs {
 
 /// How writes come to the zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Way {
+enum ZoneWriters {
     Plain,
     Encrypted,
     Auto,
@@ -87,52 +87,52 @@ enum Way {
 }
 
 /// All of them, in the order of the tables.
-const WAYS: [Way; 4] = [Way::Plain, Way::Encrypted, Way::Auto, Way::Pool];
+const WAYS: [ZoneWriters; 4] = [ZoneWriters::Plain, ZoneWriters::Encrypted, ZoneWriters::Auto, ZoneWriters::Pool];
 
-impl Way {
+impl ZoneWriters {
     /// Returns who runs the cipher, where the engine does.
-    fn mode(self) -> Option<Mode> {
+    fn mode(self) -> Option<DispatchMode> {
         match self {
             Self::Plain | Self::Pool => None,
-            Self::Encrypted => Some(Mode::Inline),
-            Self::Auto => Some(Mode::Auto),
+            Self::Encrypted => Some(DispatchMode::Inline),
+            Self::Auto => Some(DispatchMode::Auto),
         }
     }
 }
 
 /// A medium, and each way to it, in the order of [`WAYS`].
-struct Medium {
+struct ZonedMedium {
     is_slow: bool,
     zone_size: u64,
     memory: Gate,
-    ways: [Writer; 4],
+    ways: [ZoneWriter; 4],
 }
 
 /// Measures.
-pub fn measure(args: &ZonedArgs, runs: RunArgs) -> Result<Report> {
+pub fn measure(args: &ZonedArgs, runs: RunArgs) -> Result<PlanReport> {
     let runs = runs.or(32 << 20, 15, 0.03)?;
     let (zone_size, time) = (runs.size, runs.time);
     if !zone_size.is_power_of_two() || zone_size < ZONE_SIZE_MIN {
         fail!("--size {zone_size}: of a zone; use a power of two, at least {ZONE_SIZE_MIN}, such as 32M");
     }
-    let cipher = Cipher::new(&args.cipher)?;
+    let cipher = CipherWord::new(&args.cipher)?;
     let slow = DelaySpec::from_str(&args.slow).of(format_args!("--slow {}", args.slow))?;
     let beside = args.helpers.count()?;
     // As many in the pool as `auto` has with the submitter, unless somebody wants others.
     let pool = args.pool.unwrap_or_else(|| u32::try_from(beside + 1).unwrap_or(u32::MAX).min(POOL_MAX));
-    let helpers = Helpers::start(beside)?;
-    let medium = |slow| Medium::new(slow, zone_size, &cipher, &helpers, pool);
+    let helpers = HelperThreads::start(beside)?;
+    let medium = |slow| ZonedMedium::new(slow, zone_size, &cipher, &helpers, pool);
     let mut media = [medium(None)?, medium(Some(slow))?];
     for medium in &mut media {
         medium.check(&cipher)?;
     }
-    let loads: Vec<Load> = Load::all().collect();
+    let loads: Vec<ZoneLoad> = ZoneLoad::all().collect();
     // Those that are compared come one after the other.
     let mut rows = Vec::new();
     for is_slow in [false, true] {
         for load in &loads {
             rows.extend(WAYS.map(|way| Row {
-                cipher: (way != Way::Plain).then(|| args.cipher.clone()),
+                cipher: (way != ZoneWriters::Plain).then(|| args.cipher.clone()),
                 dispatch: way.mode().map(|mode| mode.to_string()),
                 ..Row::new(name(way, is_slow, load), load.shape())
             }));
@@ -154,7 +154,7 @@ pub fn measure(args: &ZonedArgs, runs: RunArgs) -> Result<Report> {
         while warm.elapsed() < warm_up {
             write(warm_up)?;
         }
-        Ok(Sample { bytes_per_second: write(time)?, ..Sample::default() })
+        Ok(TurnResults { bytes_per_second: write(time)?, ..TurnResults::default() })
     })?;
     report.weak_below(ENOUGH.0, ENOUGH.1, (0, 0));
     let other = (!args.cipher.starts_with("aes-xts")).then_some("the goal is for aes-xts");
@@ -162,16 +162,19 @@ pub fn measure(args: &ZonedArgs, runs: RunArgs) -> Result<Report> {
     Ok(report)
 }
 
-fn compare(report: &mut Report, other: Option<&str>, helpers: usize) {
-    let mut least =
-        |figure, [way, to]: [Way; 2], media: &[bool], unless: Option<&str>, chosen: &dyn Fn(&Load) -> bool| {
-            let pair = |is_slow, load| (name(way, is_slow, &load), vec![name(to, is_slow, &load)]);
-            let of_medium = |&is_slow| Load::all().filter(chosen).map(move |load| pair(is_slow, load));
-            let pairs = media.iter().flat_map(of_medium).collect();
-            report.compare(&Comparison { name: figure, pairs, ..Comparison::default() }.unless(unless));
-        };
-    use Way::{Auto, Encrypted, Plain, Pool};
-    let of_shape = |block, depth| move |load: &Load| (load.block, load.depth) == (block, depth);
+fn compare(report: &mut PlanReport, other: Option<&str>, helpers: usize) {
+    let mut least = |figure,
+                     [way, to]: [ZoneWriters; 2],
+                     media: &[bool],
+                     unless: Option<&str>,
+                     chosen: &dyn Fn(&ZoneLoad) -> bool| {
+        let pair = |is_slow, load| (name(way, is_slow, &load), vec![name(to, is_slow, &load)]);
+        let of_medium = |&is_slow| ZoneLoad::all().filter(chosen).map(move |load| pair(is_slow, load));
+        let pairs = media.iter().flat_map(of_medium).collect();
+        report.compare(&FigureSubject { name: figure, pairs, ..FigureSubject::default() }.unless(unless));
+    };
+    use ZoneWriters::{Auto, Encrypted, Plain, Pool};
+    let of_shape = |block, depth| move |load: &ZoneLoad| (load.block, load.depth) == (block, depth);
     least("encrypted_over_plain_zoned_4k_qd1", [Encrypted, Plain], &[true], other, &of_shape(4096, 1));
     least("encrypted_over_plain_zoned_128k_qd16", [Encrypted, Plain], &[true], other, &of_shape(128 << 10, 16));
     least("inline_over_resequenced_pool", [Encrypted, Pool], &[false], None, &|load| load.block == 4096);
@@ -190,7 +193,7 @@ fn notes(helpers: usize, pool: u32) -> Vec<String> {
 }
 
 /// Builds the name of a row.
-fn name(way: Way, is_slow: bool, load: &Load) -> String {
+fn name(way: ZoneWriters, is_slow: bool, load: &ZoneLoad) -> String {
     format!("{}, {}, {}", word(&way), medium_name(is_slow), load.name())
 }
 
@@ -198,9 +201,15 @@ fn medium_name(is_slow: bool) -> &'static str {
     if is_slow { "slow medium" } else { "RAM" }
 }
 
-impl Medium {
+impl ZonedMedium {
     /// All ways over the same memory, each with write pointers of its own.
-    fn new(slow: Option<DelaySpec>, zone_size: u64, cipher: &Cipher, helpers: &Helpers, pool: u32) -> Result<Self> {
+    fn new(
+        slow: Option<DelaySpec>,
+        zone_size: u64,
+        cipher: &CipherWord,
+        helpers: &HelperThreads,
+        pool: u32,
+    ) -> Result<Self> {
         let bytes = zone_size.saturating_mul(ZONES);
         let memory = ram(bytes, bytes.saturating_mul(2), " for two media")?;
         let is_slow = slow.is_some();
@@ -211,37 +220,42 @@ impl Medium {
         let layout = ZoneLayout::new(bytes, zone_size).of("--size")?;
         let zones = || Ok::<_, Error>(Gate::new(ZonedDevice::in_memory(below.clone(), layout)?));
         let sectors = || cipher.sectors();
-        let plain = || Writer::new(&zoned::ordered(zones()?)?);
+        let plain = || ZoneWriter::new(&zoned::ordered(zones()?)?);
         let by = |mode| {
             let options = CryptOptions {
                 dispatch: Dispatch::both(mode),
                 helpers: Some(helpers.clone()),
                 ..CryptOptions::default()
             };
-            Writer::new(&zoned::encrypted(zones()?, sectors()?, options)?)
+            ZoneWriter::new(&zoned::encrypted(zones()?, sectors()?, options)?)
         };
         Ok(Self {
             is_slow,
             zone_size,
-            ways: [plain()?, by(Mode::Inline)?, by(Mode::Auto)?, plain()?.with_pool(sectors()?, pool, zone_size)?],
+            ways: [
+                plain()?,
+                by(DispatchMode::Inline)?,
+                by(DispatchMode::Auto)?,
+                plain()?.with_pool(sectors()?, pool, zone_size)?,
+            ],
             memory,
         })
     }
 
     /// Verifies that each way writes what it should: blocks to every zone, looked at in the memory below.
-    fn check(&mut self, cipher: &Cipher) -> Result<()> {
+    fn check(&mut self, cipher: &CipherWord) -> Result<()> {
         let sectors = cipher.sectors()?;
         let mut reader = Blocking::new(&self.memory, BackendChoice::Auto)?;
-        let load = Load { block: 4096, depth: 16, zones: ZONES };
+        let load = ZoneLoad { block: 4096, depth: 16, zones: ZONES };
         let (mut found, mut expected) = (vec![0; 4096], vec![0; 4096]);
         for (seed, way) in (1..).zip(WAYS) {
-            let contents = Contents::new(seed);
+            let contents = TestPattern::new(seed);
             let writer = &mut self.ways[way as usize];
             let checked = || offsets(load, self.zone_size).take(CHECKED);
             writer.write(&load, checked(), Some(contents), Duration::MAX)?;
             for offset in checked() {
                 contents.fill(offset, &mut expected);
-                if way != Way::Plain {
+                if way != ZoneWriters::Plain {
                     sectors.encrypt_in_place(offset / 512, &mut expected);
                 }
                 reader.read_at(offset, &mut found).of("cannot read the medium")?;

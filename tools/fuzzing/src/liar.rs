@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use cryptline_nbd::reply::{self, Last};
+use cryptline_nbd::reply::{self, ChunkPosition};
 use cryptline_nbd::wire::{INIT_PASSWD, OPTION_MAGIC, OPTION_REPLY_MAGIC, info, opt, rep};
 use cryptline_nbd::wire::{OPTION_HEADER_LEN, REQUEST_LEN, cmd};
 use cryptline_nbd::{NbdError, RequestHeader, TransmissionFlags, parse_request};
@@ -33,7 +33,7 @@ const CONTEXT: u32 = 7;
 
 /// Offer and behaviour of the server.
 #[derive(Clone, Debug, Default)]
-pub struct Script {
+pub struct LiarScript {
     pub flags: u16,
     pub structured: bool,
     pub allocation: bool,
@@ -46,8 +46,8 @@ pub struct Script {
 }
 
 /// State that all connections of a server share.
-struct Shared {
-    script: Script,
+struct LiarShared {
+    script: LiarScript,
     disk: Mutex<Vec<u8>>,
     clients: Mutex<Vec<UnixStream>>,
     /// Requests so far.
@@ -61,15 +61,15 @@ pub struct Liar {
     /// An abstract name, with its zero.
     pub name: Vec<u8>,
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<LiarShared>,
     thread: JoinHandle<()>,
 }
 
 impl Liar {
     #[must_use]
-    pub fn start(script: Script) -> Self {
+    pub fn start(script: LiarScript) -> Self {
         let (address, listener) = crate::listener();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LiarShared {
             script,
             disk: Mutex::new(vec![0; SIZE as usize]),
             clients: Mutex::default(),
@@ -105,7 +105,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("nobody has failed")
 }
 
-impl Shared {
+impl LiarShared {
     fn accept(self: &Arc<Self>, listener: &UnixListener) {
         let mut threads = Vec::new();
         while !self.is_over.load(Ordering::SeqCst) {
@@ -119,7 +119,7 @@ impl Shared {
             lock(&self.clients).push(stream.try_clone().expect("a second descriptor"));
             let shared = Arc::clone(self);
             threads.push(thread::spawn(move || {
-                let mut client = Client { stream, shared, said: 0, number, held: Vec::new(), owes: false };
+                let mut client = LiarClient { stream, shared, said: 0, number, held: Vec::new(), owes: false };
                 // However it ends, the client sees that it does.
                 let _ = client.serve();
                 let _ = client.stream.shutdown(Shutdown::Both);
@@ -144,9 +144,9 @@ impl Shared {
 }
 
 /// One connection.
-struct Client {
+struct LiarClient {
     stream: UnixStream,
-    shared: Arc<Shared>,
+    shared: Arc<LiarShared>,
     /// Bytes said in the handshake.
     said: usize,
     number: usize,
@@ -157,16 +157,16 @@ struct Client {
 }
 
 /// The connection is over.
-struct Over;
+struct ConnectionOver;
 
-impl From<io::Error> for Over {
+impl From<io::Error> for ConnectionOver {
     fn from(_: io::Error) -> Self {
         Self
     }
 }
 
-impl Client {
-    fn serve(&mut self) -> Result<(), Over> {
+impl LiarClient {
+    fn serve(&mut self) -> Result<(), ConnectionOver> {
         self.stream.set_read_timeout(Some(PATIENCE))?;
         self.stream.set_write_timeout(Some(PATIENCE))?;
         let flip = self.shared.script.flip;
@@ -177,7 +177,7 @@ impl Client {
             self.wait()?;
             let mut header = [0; REQUEST_LEN];
             self.hear(&mut header)?;
-            let header = parse_request(&header).map_err(|_| Over)?;
+            let header = parse_request(&header).map_err(|_| ConnectionOver)?;
             if header.command == cmd::DISC {
                 return Ok(());
             }
@@ -189,7 +189,7 @@ impl Client {
     }
 
     /// Waits for the client to say something, for as long as that may take.
-    fn wait(&mut self) -> Result<(), Over> {
+    fn wait(&mut self) -> Result<(), ConnectionOver> {
         loop {
             let fd = PollFd::from_borrowed_fd(self.stream.as_fd(), PollFlags::IN);
             match poll(&mut [fd], Some(&PAUSE)) {
@@ -197,31 +197,31 @@ impl Client {
                     let held = std::mem::take(&mut self.held);
                     self.say(&held)?;
                 }
-                Ok(0) if self.owes => return Err(Over),
+                Ok(0) if self.owes => return Err(ConnectionOver),
                 Ok(0) | Err(rustix::io::Errno::INTR) => {}
                 Ok(_) => return Ok(()),
-                Err(_) => return Err(Over),
+                Err(_) => return Err(ConnectionOver),
             }
         }
     }
 
-    fn hear(&mut self, target: &mut [u8]) -> Result<(), Over> {
+    fn hear(&mut self, target: &mut [u8]) -> Result<(), ConnectionOver> {
         Ok(self.stream.read_exact(target)?)
     }
 
-    fn say(&mut self, mut bytes: &[u8]) -> Result<(), Over> {
+    fn say(&mut self, mut bytes: &[u8]) -> Result<(), ConnectionOver> {
         while !bytes.is_empty() {
             match rustix::net::send(&self.stream, bytes, SendFlags::NOSIGNAL) {
                 Ok(len) => bytes = &bytes[len..],
                 Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return Err(Over),
+                Err(_) => return Err(ConnectionOver),
             }
         }
         Ok(())
     }
 
     /// The same in the handshake, where one byte may be another.
-    fn shake(&mut self, bytes: &[u8]) -> Result<(), Over> {
+    fn shake(&mut self, bytes: &[u8]) -> Result<(), ConnectionOver> {
         let mut bytes = bytes.to_vec();
         if let Some((at, bits, from)) = self.shared.script.flip
             && self.number >= from
@@ -234,7 +234,7 @@ impl Client {
         self.say(&bytes)
     }
 
-    fn greet(&mut self) -> Result<(), Over> {
+    fn greet(&mut self) -> Result<(), ConnectionOver> {
         let greeting = [&INIT_PASSWD.to_be_bytes()[..], &OPTION_MAGIC.to_be_bytes(), &3_u16.to_be_bytes()];
         self.shake(&greeting.concat())?;
         self.wait()?;
@@ -254,11 +254,11 @@ impl Client {
                 return Ok(());
             }
         }
-        Err(Over)
+        Err(ConnectionOver)
     }
 
     /// Answers an option; whether the handshake has ended with it.
-    fn take_option(&mut self, option: u32) -> Result<bool, Over> {
+    fn take_option(&mut self, option: u32) -> Result<bool, ConnectionOver> {
         let script = self.shared.script.clone();
         let context = [&CONTEXT.to_be_bytes()[..], b"base:allocation"].concat();
         match option {
@@ -279,13 +279,13 @@ impl Client {
                 self.reply(option, rep::ACK, &[])?;
                 return Ok(true);
             }
-            opt::ABORT => return Err(Over),
+            opt::ABORT => return Err(ConnectionOver),
             _ => self.reply(option, rep::ERR_UNSUP, b"no")?,
         }
         Ok(false)
     }
 
-    fn reply(&mut self, option: u32, kind: u32, data: &[u8]) -> Result<(), Over> {
+    fn reply(&mut self, option: u32, kind: u32, data: &[u8]) -> Result<(), ConnectionOver> {
         let mut bytes = OPTION_REPLY_MAGIC.to_be_bytes().to_vec();
         for number in [option, kind, data.len() as u32] {
             bytes.extend(number.to_be_bytes());
@@ -306,7 +306,7 @@ impl Client {
         };
         match header.command {
             cmd::READ if self.shared.script.structured => {
-                let head = reply::offset_data(cookie, header.offset, header.length, Last::Yes);
+                let head = reply::offset_data(cookie, header.offset, header.length, ChunkPosition::Yes);
                 return [&head[..], range].concat();
             }
             cmd::READ => return [&reply::simple(cookie, Ok(())), &*range].concat(),
@@ -317,9 +317,9 @@ impl Client {
                 let mut writer = reply::BlockStatus::new(&mut room).expect("room");
                 let half = (header.length / 2).max(1);
                 for (length, flags) in [(half, 3), (header.length - half, 0)] {
-                    writer.push(reply::Extent { length, flags });
+                    writer.push(reply::NbdExtent { length, flags });
                 }
-                let chunk = writer.finish(cookie, CONTEXT, Last::Yes);
+                let chunk = writer.finish(cookie, CONTEXT, ChunkPosition::Yes);
                 return chunk.map_or_else(refused, <[u8]>::to_vec);
             }
             _ => {}
@@ -328,7 +328,7 @@ impl Client {
     }
 
     /// Says the right answer, or what the script makes of it.
-    fn answer(&mut self, header: &RequestHeader, right: Vec<u8>) -> Result<(), Over> {
+    fn answer(&mut self, header: &RequestHeader, right: Vec<u8>) -> Result<(), ConnectionOver> {
         let request = self.shared.requests.fetch_add(1, Ordering::SeqCst);
         let [how, a, b] = *self.shared.script.answers.get(request).unwrap_or(&[0; 3]);
         let (cookie, at) = (header.cookie, usize::from(a) % right.len());
@@ -357,7 +357,7 @@ impl Client {
             8 => {
                 self.shared.lie();
                 self.shared.cut_all();
-                return Err(Over);
+                return Err(ConnectionOver);
             }
             // As none may.
             9 => self.lie([&right[..], &right].concat()),
@@ -369,7 +369,7 @@ impl Client {
             11 => {
                 self.shared.lie();
                 self.say(&right[..at])?;
-                return Err(Over);
+                return Err(ConnectionOver);
             }
             12 => self.lie([a, b].repeat(50)),
             13 => {
@@ -377,11 +377,12 @@ impl Client {
                 self.lie(chunk(cookie, a, b, &payload))
             }
             14 if is_read => {
-                let hole = reply::offset_hole(cookie, header.offset + u64::from(a), u32::from(b) << 8, Last::Yes);
+                let hole =
+                    reply::offset_hole(cookie, header.offset + u64::from(a), u32::from(b) << 8, ChunkPosition::Yes);
                 self.lie(hole.to_vec())
             }
             15 => {
-                let error = reply::error_chunk(cookie, NbdError::Io, "again", Last::No);
+                let error = reply::error_chunk(cookie, NbdError::Io, "again", ChunkPosition::No);
                 self.lie(error.as_bytes().repeat(usize::from(a)))
             }
             _ => right,
@@ -405,7 +406,13 @@ fn in_two(header: &RequestHeader, right: &[u8]) -> Vec<u8> {
     let (first, second) = data.split_at(half as usize);
     let offset = header.offset + u64::from(half);
     let head = |offset, len, last| reply::offset_data(header.cookie, offset, len, last);
-    [&head(offset, header.length - half, Last::No)[..], second, &head(header.offset, half, Last::Yes), first].concat()
+    [
+        &head(offset, header.length - half, ChunkPosition::No)[..],
+        second,
+        &head(header.offset, half, ChunkPosition::Yes),
+        first,
+    ]
+    .concat()
 }
 
 /// A chunk of any kind.

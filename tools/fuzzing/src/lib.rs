@@ -42,13 +42,13 @@ pub fn each_patch<const N: usize>(mut input: &[u8], mut put: impl FnMut([u8; N],
 }
 
 /// A disk that starts with some bytes and goes on with zeroes.
-pub struct Disk {
+pub struct SparseDisk {
     head: Vec<u8>,
     size: u64,
     position: u64,
 }
 
-impl Disk {
+impl SparseDisk {
     /// A disk of `size` bytes; cut or filled with zeroes.
     #[must_use]
     pub fn new(head: Vec<u8>, size: u64) -> Self {
@@ -56,7 +56,7 @@ impl Disk {
     }
 }
 
-impl Read for Disk {
+impl Read for SparseDisk {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.size.saturating_sub(self.position)).unwrap_or(usize::MAX);
         let len = buf.len().min(left);
@@ -70,7 +70,7 @@ impl Read for Disk {
     }
 }
 
-impl Seek for Disk {
+impl Seek for SparseDisk {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let target = match to {
             SeekFrom::Start(offset) => Some(offset),
@@ -83,7 +83,7 @@ impl Seek for Disk {
 }
 
 /// Reads the header of `disk` and asks it everything that needs no passphrase.
-pub fn use_header(mut disk: Disk) {
+pub fn use_header(mut disk: SparseDisk) {
     let size = disk.size;
     let Ok(header) = cryptline_luks::look(&mut disk, size) else {
         return;

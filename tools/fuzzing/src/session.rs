@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-use cryptline_nbd::client::{Content, Reply, context_data, info_data, option, parse_reply, request};
+use cryptline_nbd::client::{Content, ServerMessage, context_data, info_data, option, parse_reply, request};
 use cryptline_nbd::negotiate::greet;
 use cryptline_nbd::wire::{BASE_ALLOCATION, OPTION_REPLY_HEADER_LEN, cmd, opt, rep};
 use cryptline_nbd::{RequestHeader, wire};
@@ -24,7 +24,7 @@ const FIRST_UNKNOWN: u16 = 8;
 
 /// Pace of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum ClientPace {
     /// Waits for each answer, so what it reads is what it wrote.
     Lockstep,
     /// Sends everything at once and reads answers meanwhile.
@@ -33,7 +33,7 @@ pub enum Pace {
 
 /// The end of one answer.
 #[derive(Debug)]
-struct Answer {
+struct AnswerEnd {
     cookie: u64,
     failed: bool,
     /// Where in the export, and what was there.
@@ -41,18 +41,18 @@ struct Answer {
 }
 
 /// A client after its handshake.
-pub struct Client {
+pub struct SessionClient {
     stream: UnixStream,
     /// Bytes that have come and were not looked at.
     inbox: Vec<u8>,
     structured: bool,
-    pace: Pace,
+    pace: ClientPace,
 }
 
-impl Client {
+impl SessionClient {
     /// Shakes hands: with structured replies and `base:allocation`, or with neither.
     #[must_use]
-    pub fn connect(mut stream: UnixStream, structured: bool, pace: Pace) -> Self {
+    pub fn connect(mut stream: UnixStream, structured: bool, pace: ClientPace) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
         greet(&mut stream).expect("a greeting");
@@ -67,13 +67,13 @@ impl Client {
     /// Sends `records` and judges the answers, until the server ends the connection or all is said.
     pub fn send(self, records: &[[u8; 8]]) {
         match self.pace {
-            Pace::Lockstep => self.lockstep(records),
-            Pace::Pipelined => self.pipelined(records),
+            ClientPace::Lockstep => self.lockstep(records),
+            ClientPace::Pipelined => self.pipelined(records),
         }
     }
 
     fn lockstep(mut self, records: &[[u8; 8]]) {
-        let mut model = Model::new();
+        let mut model = ExportModel::new();
         for (record, cookie) in records.iter().zip(1..) {
             let (request, bytes) = encode(record, cookie);
             let whole = request.is_some_and(is_whole);
@@ -132,12 +132,12 @@ impl Client {
 
     /// The next whole answer, to one of `asked`; `None` when the connection ended. Chunks of several answers may be mixed
     /// only where several are awaited; all of one are gathered.
-    fn answer(&mut self, asked: &HashMap<u64, RequestHeader>) -> Option<Answer> {
-        let mut answers: HashMap<u64, Answer> = HashMap::new();
+    fn answer(&mut self, asked: &HashMap<u64, RequestHeader>) -> Option<AnswerEnd> {
+        let mut answers: HashMap<u64, AnswerEnd> = HashMap::new();
         loop {
             match parse_reply(&self.inbox).expect("a reply") {
                 None => self.receive()?,
-                Some((Reply::Simple { cookie, outcome }, used)) => {
+                Some((ServerMessage::Simple { cookie, outcome }, used)) => {
                     let request = asked.get(&cookie).expect("an answer to what was asked");
                     // Only reads and block status must be answered by chunks.
                     assert!(!self.structured || ![cmd::READ, cmd::BLOCK_STATUS].contains(&request.command));
@@ -149,12 +149,12 @@ impl Client {
                     }
                     let bytes: Vec<u8> = self.inbox.drain(..whole).skip(used).collect();
                     let data = has_data.then_some((request.offset, bytes)).into_iter().collect();
-                    return Some(Answer { cookie, failed: outcome.is_err(), data });
+                    return Some(AnswerEnd { cookie, failed: outcome.is_err(), data });
                 }
-                Some((Reply::Chunk { cookie, done, content }, used)) => {
+                Some((ServerMessage::Chunk { cookie, done, content }, used)) => {
                     let request = asked.get(&cookie).expect("an answer to what was asked");
                     assert!(used <= request.length.max(64) as usize + 8192, "{request:?}: {used}");
-                    let answer = answers.entry(cookie).or_insert(Answer { cookie, failed: false, data: Vec::new() });
+                    let answer = answers.entry(cookie).or_insert(AnswerEnd { cookie, failed: false, data: Vec::new() });
                     answer.take(request, &content);
                     self.inbox.drain(..used);
                     if done {
@@ -184,7 +184,7 @@ impl Client {
     }
 }
 
-impl Answer {
+impl AnswerEnd {
     /// Takes one chunk of a structured reply in.
     fn take(&mut self, request: &RequestHeader, content: &Content<'_>) {
         match *content {
@@ -207,16 +207,16 @@ fn end_of(request: &RequestHeader) -> u64 {
 }
 
 /// Contents of the export, as far as a client can know.
-struct Model {
+struct ExportModel {
     bytes: Vec<Option<u8>>,
 }
 
-impl Model {
+impl ExportModel {
     fn new() -> Self {
         Self { bytes: vec![Some(0); SIZE as usize] }
     }
 
-    fn judge(&mut self, request: RequestHeader, answer: &Answer, payload: &[u8]) {
+    fn judge(&mut self, request: RequestHeader, answer: &AnswerEnd, payload: &[u8]) {
         assert_eq!(answer.cookie, request.cookie);
         let start = usize::try_from(request.offset).unwrap_or(usize::MAX);
         let end = usize::try_from(end_of(&request)).unwrap_or(usize::MAX);

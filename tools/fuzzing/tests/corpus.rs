@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cryptline_fuzzing::targets::TARGETS;
-use cryptline_fuzzing::{Disk, luks2_with_json, seal_at};
+use cryptline_fuzzing::{SparseDisk, luks2_with_json, seal_at};
 use cryptline_luks::SegmentPolicy;
 
 fn corpus() -> PathBuf {
@@ -73,7 +73,7 @@ fn seed(path: &str) -> Vec<u8> {
 }
 
 fn segment_of(image: Vec<u8>) -> Result<u64, cryptline_luks::Error> {
-    let header = cryptline_luks::read(&mut Disk::new(image, 64 << 20), 64 << 20)?;
+    let header = cryptline_luks::read(&mut SparseDisk::new(image, 64 << 20), 64 << 20)?;
     Ok(header.segments(SegmentPolicy::default())?[0].offset)
 }
 

@@ -25,7 +25,7 @@ const READY: Duration = Duration::from_secs(120);
 
 /// The shape of a cluster.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct ClusterOptions {
     /// Daemons that store.
     pub osds: usize,
     /// Of them, how many have each object.
@@ -36,21 +36,21 @@ pub struct Options {
 
 /// A cluster with the pool [`POOL`]. Daemons are killed when it is dropped; what they wrote stays in the folder.
 #[derive(Debug)]
-pub struct Node {
+pub struct CephCluster {
     osds: Vec<Option<Daemon>>,
     monitor: Option<Daemon>,
     folder: PathBuf,
-    options: Options,
+    options: ClusterOptions,
 }
 
 /// A value, or the reason why there is no cluster.
 pub type Result<T> = std::result::Result<T, String>;
 
-impl Node {
+impl CephCluster {
     /// Starts one in `folder`, which is empty.
     ///
     /// Errors: a program is not there, or says what is wrong.
-    pub fn start(folder: &Path, options: Options) -> Result<Self> {
+    pub fn start(folder: &Path, options: ClusterOptions) -> Result<Self> {
         for name in ["run", "log", "mon"] {
             let made = fs::create_dir(folder.join(name));
             made.map_err(|error| format!("{}: {error}", folder.display()))?;

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-pub use process::{Background, Run, listens, run, run_with_input};
+pub use process::{BackgroundProgram, Run, listens, run, run_with_input};
 
 /// How long a peer may take unless the test says otherwise.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
@@ -34,12 +34,12 @@ pub struct PeerInfo {
     pub name: &'static str,
     /// The Debian 12 package.
     pub package: &'static str,
-    probe: Probe,
+    probe: PeerProbe,
 }
 
 /// How we know that a peer is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Probe {
+enum PeerProbe {
     /// A program of this name on `PATH` or in the system folders.
     Program,
     /// There is this file.
@@ -50,7 +50,7 @@ enum Probe {
 }
 
 const fn program(name: &'static str, package: &'static str) -> PeerInfo {
-    PeerInfo { name, package, probe: Probe::Program }
+    PeerInfo { name, package, probe: PeerProbe::Program }
 }
 
 /// Every peer of every test.
@@ -134,7 +134,7 @@ pub const PEERS: &[PeerInfo] = &[
     PeerInfo {
         name: "libc6-dev-arm64-cross",
         package: "libc6-dev-arm64-cross",
-        probe: Probe::File("/usr/aarch64-linux-gnu/lib/libc.so"),
+        probe: PeerProbe::File("/usr/aarch64-linux-gnu/lib/libc.so"),
     },
     // Names the keys of a tang server, and says what it asks.
     program("jose", "jose"),
@@ -147,13 +147,13 @@ pub const PEERS: &[PeerInfo] = &[
     program("systemd-cryptenroll", "systemd"),
     program("setpriv", "util-linux"),
     program("systemd-socket-activate", "systemd"),
-    PeerInfo { name: "tang", package: "tang-common", probe: Probe::File("/usr/libexec/tangd") },
+    PeerInfo { name: "tang", package: "tang-common", probe: PeerProbe::File("/usr/libexec/tangd") },
     // A TPM, and what systemd and other programs reach it by.
     program("swtpm", "swtpm"),
     PeerInfo {
         name: "libtss2-tcti-swtpm0",
         package: "libtss2-tcti-swtpm0",
-        probe: Probe::File("/usr/lib/x86_64-linux-gnu/libtss2-tcti-swtpm.so.0"),
+        probe: PeerProbe::File("/usr/lib/x86_64-linux-gnu/libtss2-tcti-swtpm.so.0"),
     },
     program("tpm2_flushcontext", "tpm2-tools"),
     program("udevadm", "udev"),
@@ -167,24 +167,24 @@ pub const PEERS: &[PeerInfo] = &[
     program("xmllint", "libxml2-utils"),
     program("xfs_repair", "xfsprogs"),
     program("xz", "xz-utils"),
-    PeerInfo { name: "python3-libnbd", package: "python3-libnbd", probe: Probe::PythonModule("nbd") },
-    PeerInfo { name: "python3-libewf", package: "python3-libewf", probe: Probe::PythonModule("pyewf") },
+    PeerInfo { name: "python3-libnbd", package: "python3-libnbd", probe: PeerProbe::PythonModule("nbd") },
+    PeerInfo { name: "python3-libewf", package: "python3-libewf", probe: PeerProbe::PythonModule("pyewf") },
     // What QEMU's programs reach a Ceph cluster by.
     PeerInfo {
         name: "qemu-block-extra",
         package: "qemu-block-extra",
-        probe: Probe::File("/usr/lib/x86_64-linux-gnu/qemu/block-rbd.so"),
+        probe: PeerProbe::File("/usr/lib/x86_64-linux-gnu/qemu/block-rbd.so"),
     },
     // Makes environments for Python's packages.
-    PeerInfo { name: "python3-venv", package: "python3-venv", probe: Probe::PythonModule("ensurepip") },
+    PeerInfo { name: "python3-venv", package: "python3-venv", probe: PeerProbe::PythonModule("ensurepip") },
     // Reads what Prometheus is told.
     PeerInfo {
         name: "python3-prometheus-client",
         package: "python3-prometheus-client",
-        probe: Probe::PythonModule("prometheus_client"),
+        probe: PeerProbe::PythonModule("prometheus_client"),
     },
-    PeerInfo { name: "python3-rbd", package: "python3-rbd", probe: Probe::PythonModule("rbd") },
-    PeerInfo { name: "python3-yaml", package: "python3-yaml", probe: Probe::PythonModule("yaml") },
+    PeerInfo { name: "python3-rbd", package: "python3-rbd", probe: PeerProbe::PythonModule("rbd") },
+    PeerInfo { name: "python3-yaml", package: "python3-yaml", probe: PeerProbe::PythonModule("yaml") },
 ];
 
 /// A peer that is installed.
@@ -295,12 +295,12 @@ pub fn in_ci() -> bool {
 
 fn find(info: &PeerInfo) -> Option<Peer> {
     match info.probe {
-        Probe::Program => find_program(info.name).map(|path| Peer { path }),
-        Probe::File(path) => {
+        PeerProbe::Program => find_program(info.name).map(|path| Peer { path }),
+        PeerProbe::File(path) => {
             let path = PathBuf::from(path);
             path.exists().then_some(Peer { path })
         }
-        Probe::PythonModule(module) => find_python(module),
+        PeerProbe::PythonModule(module) => find_python(module),
     }
 }
 

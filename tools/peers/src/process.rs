@@ -113,7 +113,7 @@ pub fn run(command: &mut Command, timeout: Duration) -> Run {
 #[track_caller]
 pub fn run_with_input(command: &mut Command, timeout: Duration, input: &[u8]) -> Run {
     command.stdin(if input.is_empty() { Stdio::null() } else { Stdio::piped() });
-    let mut background = Background::spawn(command);
+    let mut background = BackgroundProgram::spawn(command);
     let feeder = background.child.stdin.take().map(|mut pipe| {
         let input = input.to_vec();
         std::thread::spawn(move || drop(pipe.write_all(&input)))
@@ -130,16 +130,16 @@ pub fn run_with_input(command: &mut Command, timeout: Duration, input: &[u8]) ->
 
 /// A program that runs beside the test, such as a server. Killed with its process group when dropped.
 #[derive(Debug)]
-pub struct Background {
+pub struct BackgroundProgram {
     command: String,
     child: Child,
     status: Option<ExitStatus>,
     started: Instant,
-    stdout: Output,
-    stderr: Output,
+    stdout: OutputPipe,
+    stderr: OutputPipe,
 }
 
-impl Background {
+impl BackgroundProgram {
     /// Starts `command` as the leader of a new process group, its output kept.
     ///
     /// # Panics
@@ -151,8 +151,8 @@ impl Background {
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {text}: {error}"));
         Self {
             command: text,
-            stdout: Output::keep(child.stdout.take()),
-            stderr: Output::keep(child.stderr.take()),
+            stdout: OutputPipe::keep(child.stdout.take()),
+            stderr: OutputPipe::keep(child.stderr.take()),
             child,
             status: None,
             started: Instant::now(),
@@ -186,7 +186,7 @@ impl Background {
     /// Waits until a server listens at `path`.
     ///
     /// # Panics
-    /// As [`Background::wait_until`].
+    /// As [`BackgroundProgram::wait_until`].
     #[track_caller]
     pub fn wait_for_socket(self, path: &Path, timeout: Duration) -> Self {
         self.wait_until(timeout, || listens(path))
@@ -195,7 +195,7 @@ impl Background {
     /// Waits until `path` exists: a pid file.
     ///
     /// # Panics
-    /// As [`Background::wait_until`].
+    /// As [`BackgroundProgram::wait_until`].
     #[track_caller]
     pub fn wait_for_path(self, path: &Path, timeout: Duration) -> Self {
         self.wait_until(timeout, || path.exists())
@@ -281,7 +281,7 @@ impl Background {
     }
 }
 
-impl Drop for Background {
+impl Drop for BackgroundProgram {
     fn drop(&mut self) {
         self.kill();
     }
@@ -289,12 +289,12 @@ impl Drop for Background {
 
 /// One output pipe, read by its own thread so that the program never blocks on it.
 #[derive(Debug)]
-struct Output {
+struct OutputPipe {
     bytes: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,
 }
 
-impl Output {
+impl OutputPipe {
     fn keep<R: Read + Send + 'static>(pipe: Option<R>) -> Self {
         let bytes = Arc::new(Mutex::new(Vec::new()));
         let reader = pipe.map(|mut pipe| {
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn a_server_that_dies_early_is_reported_with_its_words() {
         let early = std::panic::catch_unwind(|| {
-            Background::spawn(&mut shell("echo no such disk >&2; exit 4"))
+            BackgroundProgram::spawn(&mut shell("echo no such disk >&2; exit 4"))
                 .wait_for_socket(Path::new("/nonexistent/socket"), Duration::from_secs(10))
         });
         let message = *early.expect_err("it was ready").downcast::<String>().expect("a message");
@@ -406,7 +406,7 @@ mod tests {
     #[test]
     fn stop_lets_a_server_end_cleanly() {
         let script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done";
-        let mut server = Background::spawn(&mut shell(script));
+        let mut server = BackgroundProgram::spawn(&mut shell(script));
         while !server.stdout_text().contains("up") {
             assert!(server.wait(Duration::from_millis(10)).is_none());
         }

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use cryptline_testkit::nudged::Nudged;
-use cryptline_testkit::peer::{self, Background, Run, run, run_with_input};
+use cryptline_testkit::peer::{self, BackgroundProgram, Run, run, run_with_input};
 use tempfile::TempDir;
 
 /// A debug build under valgrind takes its time.
@@ -187,7 +187,7 @@ fn programs_do_what_they_do_though_they_are_stopped_and_go_on() {
     let mut serve = nbdkit.command();
     serve.args(["--foreground", "--exit-with-parent", "--filter=delay", "--unix"]).arg(&socket);
     serve.arg("file").arg(&image).args(["delay-open=100ms", "delay-read=1ms", "delay-write=1ms"]);
-    let server = Background::spawn(&mut serve).wait_for_socket(&socket, PATIENCE);
+    let server = BackgroundProgram::spawn(&mut serve).wait_for_socket(&socket, PATIENCE);
     let uri = PathBuf::from(format!("nbd+unix:///?socket={}", socket.display()));
     for target in [&image, &uri] {
         let run = |program: &Path, more: &[&str]| {
@@ -205,7 +205,7 @@ fn programs_do_what_they_do_though_they_are_stopped_and_go_on() {
 /// Runs a program to its end, stopped again and again.
 #[track_caller]
 fn nudge(mut command: Command) -> Run {
-    let mut process = Background::spawn(&mut command);
+    let mut process = BackgroundProgram::spawn(&mut command);
     let nudged = Nudged::new(&process);
     let status = process.wait(PATIENCE);
     let stops = nudged.stops();

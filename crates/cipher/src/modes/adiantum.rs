@@ -23,11 +23,11 @@ use cipher::StreamCipher;
 use cryptline_sys::SecretBox;
 use zeroize::Zeroizing;
 
-use super::blocks::{Algorithm, BlockCipher};
-use super::chain::Chain;
+use super::blocks::{BlockCipher, ServedCipher};
+use super::chain::ChainMode;
 use super::nh::{self, Nh};
 use super::polynomial::Polynomial;
-use crate::cpu::Backend;
+use crate::cpu::XtsBackend;
 use crate::spec::{CipherSpec, IvMode};
 
 /// The only size of a key.
@@ -37,21 +37,21 @@ pub(super) const KEY_SIZES: &[usize] = &[32];
 const SIDE_BY_SIDE: usize = 8;
 
 /// 32 bytes.
-type Tweak = [Block; 2];
+type AdiantumTweak = [Block; 2];
 
 /// The stream cipher in the middle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stream {
+pub(super) enum AdiantumStream {
     XChaCha12,
     XChaCha20,
 }
 
-impl Stream {
+impl AdiantumStream {
     /// By the ciphers' names as the cipher word gives them.
-    pub(super) fn by_name(name: &str) -> Option<Stream> {
+    pub(super) fn by_name(name: &str) -> Option<AdiantumStream> {
         match name {
-            "xchacha12,aes" => Some(Stream::XChaCha12),
-            "xchacha20,aes" => Some(Stream::XChaCha20),
+            "xchacha12,aes" => Some(AdiantumStream::XChaCha12),
+            "xchacha20,aes" => Some(AdiantumStream::XChaCha20),
             _ => None,
         }
     }
@@ -59,24 +59,24 @@ impl Stream {
     /// XORs `text` with the stream under `key` that begins at `nonce`.
     fn apply(self, key: &[u8; 32], nonce: &[u8; 24], text: &mut [u8]) {
         match self {
-            Stream::XChaCha12 => XChaCha12::new(key.into(), nonce.into()).apply_keystream(text),
-            Stream::XChaCha20 => XChaCha20::new(key.into(), nonce.into()).apply_keystream(text),
+            AdiantumStream::XChaCha12 => XChaCha12::new(key.into(), nonce.into()).apply_keystream(text),
+            AdiantumStream::XChaCha20 => XChaCha20::new(key.into(), nonce.into()).apply_keystream(text),
         }
     }
 }
 
 /// The cipher under one key.
 pub(super) struct Adiantum {
-    stream: Stream,
+    stream: AdiantumStream,
     stream_key: SecretBox<[u8; 32]>,
     aes: Box<dyn BlockCipher>,
-    hash: SecretBox<Hash>,
+    hash: SecretBox<AdiantumHash>,
     /// The IV is the end of the tweak and not its start.
     iv_at_end: bool,
 }
 
 /// The hash under its keys.
-struct Hash {
+struct AdiantumHash {
     header: Polynomial,
     text: Polynomial,
     nh: Nh,
@@ -84,8 +84,8 @@ struct Hash {
 
 impl Adiantum {
     /// Nothing if `spec` is no Adiantum or the key has not 32 bytes.
-    pub(super) fn new(spec: &CipherSpec, key: &[u8], backend: Backend) -> Option<Adiantum> {
-        let stream = Stream::by_name(spec.cipher_name())?;
+    pub(super) fn new(spec: &CipherSpec, key: &[u8], backend: XtsBackend) -> Option<Adiantum> {
+        let stream = AdiantumStream::by_name(spec.cipher_name())?;
         let stream_key: SecretBox<[u8; 32]> = SecretBox::new(key.try_into().ok()?);
         // All other keys, in this order.
         let mut derived = Zeroizing::new([0; 32 + 16 + 16 + nh::KEY_BYTES]);
@@ -95,8 +95,8 @@ impl Adiantum {
         let (text, rest) = rest.split_first_chunk::<16>()?;
         Some(Adiantum {
             stream,
-            aes: Algorithm::Aes.cipher(aes, backend)?,
-            hash: SecretBox::new(Hash {
+            aes: ServedCipher::Aes.cipher(aes, backend)?,
+            hash: SecretBox::new(AdiantumHash {
                 header: Polynomial::at(header),
                 text: Polynomial::at(text),
                 nh: Nh::new(rest.try_into().ok()?),
@@ -106,12 +106,12 @@ impl Adiantum {
         })
     }
 
-    fn tweak(&self, iv: &Block) -> Tweak {
+    fn tweak(&self, iv: &Block) -> AdiantumTweak {
         if self.iv_at_end { [Block::default(), *iv] } else { [*iv, Block::default()] }
     }
 
     /// Sectors of equal length; `tweak` is told which.
-    fn run(&self, sectors: usize, tweak: impl Fn(usize) -> Tweak, data: &mut [Block], way: Way) {
+    fn run(&self, sectors: usize, tweak: impl Fn(usize) -> AdiantumTweak, data: &mut [Block], way: AdiantumWay) {
         let sector_blocks = data.len() / sectors;
         let groups = data.chunks_mut(SIDE_BY_SIDE * sector_blocks);
         for (first, group) in (0..).step_by(SIDE_BY_SIDE).zip(groups) {
@@ -121,7 +121,13 @@ impl Adiantum {
 
     /// At most [`SIDE_BY_SIDE`] sectors, one way or the other: the ways differ in what AES does,
     /// and on which side of it the stream's nonce is.
-    fn run_group(&self, sector_blocks: usize, tweak: impl Fn(usize) -> Tweak, text: &mut [Block], way: Way) {
+    fn run_group(
+        &self,
+        sector_blocks: usize,
+        tweak: impl Fn(usize) -> AdiantumTweak,
+        text: &mut [Block],
+        way: AdiantumWay,
+    ) {
         let sectors = text.len() / sector_blocks;
         let mut headers = [0; SIDE_BY_SIDE];
         let mut middles = [Block::default(); SIDE_BY_SIDE];
@@ -133,11 +139,11 @@ impl Adiantum {
         }
         let mut nonces = middles;
         match way {
-            Way::Encrypt => {
+            AdiantumWay::Encrypt => {
                 self.aes.encrypt(&mut middles[..sectors]);
                 nonces = middles;
             }
-            Way::Decrypt => self.aes.decrypt(&mut middles[..sectors]),
+            AdiantumWay::Decrypt => self.aes.decrypt(&mut middles[..sectors]),
         }
         for (place, sector) in text.chunks_mut(sector_blocks).enumerate() {
             let (right, left) = sector.split_last_mut().expect("whole sectors");
@@ -151,26 +157,26 @@ impl Adiantum {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum AdiantumWay {
     Encrypt,
     Decrypt,
 }
 
-impl Chain for Adiantum {
+impl ChainMode for Adiantum {
     fn encrypt(&self, ivs: &[Block], data: &mut [Block]) {
         let tweak = |place: usize| self.tweak(&ivs[place]);
-        self.run(ivs.len(), tweak, data, Way::Encrypt);
+        self.run(ivs.len(), tweak, data, AdiantumWay::Encrypt);
     }
 
     fn decrypt(&self, ivs: &[Block], data: &mut [Block]) {
         let tweak = |place: usize| self.tweak(&ivs[place]);
-        self.run(ivs.len(), tweak, data, Way::Decrypt);
+        self.run(ivs.len(), tweak, data, AdiantumWay::Decrypt);
     }
 }
 
-impl Hash {
+impl AdiantumHash {
     /// The part that is not about the text: its length in bits, and the tweak.
-    fn header(&self, left_blocks: usize, tweak: Tweak) -> u128 {
+    fn header(&self, left_blocks: usize, tweak: AdiantumTweak) -> u128 {
         // At most 4096 bytes.
         let bits = u128::try_from(left_blocks * 128).unwrap_or(0);
         self.header.value(&[block(bits), tweak[0], tweak[1]])

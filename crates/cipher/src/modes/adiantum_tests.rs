@@ -15,7 +15,7 @@ fn both_streams_match_the_vectors_of_the_authors() {
             panic!("not a vector: {vector:?}");
         };
         let spec = CipherSpec::parse(&format!("{cipher}-adiantum-plain64")).expect("a cipher");
-        let adiantum = Adiantum::new(&spec, blocks(key).as_flattened(), Backend::Portable).expect("32 bytes");
+        let adiantum = Adiantum::new(&spec, blocks(key).as_flattened(), XtsBackend::Portable).expect("32 bytes");
         let [start, end] = blocks(tweak)[..] else {
             panic!("a tweak of 32 bytes");
         };
@@ -25,8 +25,8 @@ fn both_streams_match_the_vectors_of_the_authors() {
             adiantum.run(1, tweak, &mut text, way);
             text
         };
-        assert_eq!(run(plain, Way::Encrypt), blocks(sealed), "{key}");
-        assert_eq!(run(sealed, Way::Decrypt), blocks(plain), "{key}");
+        assert_eq!(run(plain, AdiantumWay::Encrypt), blocks(sealed), "{key}");
+        assert_eq!(run(sealed, AdiantumWay::Decrypt), blocks(plain), "{key}");
         seen += 1;
     }
     assert_eq!(seen, 10);
@@ -36,7 +36,7 @@ fn both_streams_match_the_vectors_of_the_authors() {
 #[test]
 fn one_bit_of_a_sector_changes_all_its_blocks() {
     let spec = CipherSpec::parse("xchacha12,aes-adiantum-plain64").expect("a cipher");
-    let adiantum = Adiantum::new(&spec, &[7; 32], Backend::Portable).expect("32 bytes");
+    let adiantum = Adiantum::new(&spec, &[7; 32], XtsBackend::Portable).expect("32 bytes");
     let encrypted = |bit: u8| {
         let mut sectors = vec![Block::default(); 2 * 256];
         sectors[300][5] = bit;

@@ -17,43 +17,43 @@ use aes::Block;
 use cryptline_sys::SecretBox;
 
 use super::blocks::BlockCipher;
-use super::four::{Four, Line, Xmm, Ymm, Zmm};
+use super::four::{Four, FourBlocks, Xmm, Ymm, Zmm};
 use super::parallel::{chain, chain_back};
-use crate::cpu::{Backend, detection};
+use crate::cpu::{XtsBackend, detection};
 use crate::xts::{BlockKeys, Schedule};
 
-/// Blocks in a [`Line`].
+/// Blocks in a [`FourBlocks`].
 const LINE: usize = 4;
 /// Sectors whose chains run side by side: their lines and states fit the registers of AVX-512.
 const SECTORS_MAX: usize = 16;
 
 /// AES on registers of a width.
-struct Aes<V: Width> {
+struct Aes<V: WideFour> {
     keys: SecretBox<BlockKeys>,
     cpu: V::Cpu,
 }
 
 /// AES under `key` as `backend` has it; nothing if that is no x86 one or the key has a wrong size.
-pub(super) fn new(key: &[u8], backend: Backend) -> Option<Box<dyn BlockCipher>> {
+pub(super) fn new(key: &[u8], backend: XtsBackend) -> Option<Box<dyn BlockCipher>> {
     match backend {
-        Backend::Avx512 => boxed::<Zmm>(key, detection::Avx512::detect()?),
-        Backend::Avx2 => boxed::<Ymm>(key, detection::Avx2::detect()?),
-        Backend::AesNi => boxed::<Xmm>(key, detection::AesNi::detect()?),
-        Backend::Armv8 | Backend::Portable => None,
+        XtsBackend::Avx512 => boxed::<Zmm>(key, detection::Avx512::detect()?),
+        XtsBackend::Avx2 => boxed::<Ymm>(key, detection::Avx2::detect()?),
+        XtsBackend::AesNi => boxed::<Xmm>(key, detection::AesNi::detect()?),
+        XtsBackend::Armv8 | XtsBackend::Portable => None,
     }
 }
 
 /// Name of the implementation, for people.
-pub(super) fn name(backend: Backend) -> Option<&'static str> {
+pub(super) fn name(backend: XtsBackend) -> Option<&'static str> {
     match backend {
-        Backend::Avx512 => Some("aes (vaes, avx512)"),
-        Backend::Avx2 => Some("aes (vaes, avx2)"),
-        Backend::AesNi => Some("aes (aesni)"),
-        Backend::Armv8 | Backend::Portable => None,
+        XtsBackend::Avx512 => Some("aes (vaes, avx512)"),
+        XtsBackend::Avx2 => Some("aes (vaes, avx2)"),
+        XtsBackend::AesNi => Some("aes (aesni)"),
+        XtsBackend::Armv8 | XtsBackend::Portable => None,
     }
 }
 
-fn boxed<V: Width + 'static>(key: &[u8], cpu: V::Cpu) -> Option<Box<dyn BlockCipher>> {
+fn boxed<V: WideFour + 'static>(key: &[u8], cpu: V::Cpu) -> Option<Box<dyn BlockCipher>> {
     if ![16, 24, 32].contains(&key.len()) {
         return None;
     }
@@ -61,13 +61,13 @@ fn boxed<V: Width + 'static>(key: &[u8], cpu: V::Cpu) -> Option<Box<dyn BlockCip
     Some(Box::new(Aes::<V> { keys, cpu }))
 }
 
-impl<V: Width> BlockCipher for Aes<V> {
+impl<V: WideFour> BlockCipher for Aes<V> {
     fn encrypt(&self, blocks: &mut [Block]) {
-        self.run(Work::Encrypt(Block::cast_slice_to_core_mut(blocks)));
+        self.run(WideWork::Encrypt(Block::cast_slice_to_core_mut(blocks)));
     }
 
     fn decrypt(&self, blocks: &mut [Block]) {
-        self.run(Work::Decrypt(Block::cast_slice_to_core_mut(blocks)));
+        self.run(WideWork::Decrypt(Block::cast_slice_to_core_mut(blocks)));
     }
 
     fn encrypt_chained(&self, lanes: &mut [Block], sectors: &mut [Block]) {
@@ -76,7 +76,7 @@ impl<V: Width> BlockCipher for Aes<V> {
             return chain(lanes, sectors, |row| self.encrypt(row));
         }
         let (lines, _) = Block::cast_slice_to_core_mut(sectors).as_chunks_mut();
-        self.run(Work::Chain(Block::cast_slice_to_core(lanes), lines));
+        self.run(WideWork::Chain(Block::cast_slice_to_core(lanes), lines));
     }
 
     fn decrypt_chained(&self, ivs: &[Block], sectors: &mut [Block]) {
@@ -84,48 +84,48 @@ impl<V: Width> BlockCipher for Aes<V> {
             return chain_back(ivs, sectors, |group| self.decrypt(group));
         }
         let blocks = Block::cast_slice_to_core_mut(sectors);
-        self.run(Work::Unchain(Block::cast_slice_to_core(ivs), blocks));
+        self.run(WideWork::Unchain(Block::cast_slice_to_core(ivs), blocks));
     }
 }
 
-impl<V: Width> Aes<V> {
+impl<V: WideFour> Aes<V> {
     #[inline]
-    fn run(&self, work: Work<'_>) {
+    fn run(&self, work: WideWork<'_>) {
         V::run(self.cpu, &self.keys, work);
     }
 }
 
-/// Work to do, in one call of the code that is compiled for a width.
-enum Work<'a> {
+/// WideWork to do, in one call of the code that is compiled for a width.
+enum WideWork<'a> {
     Encrypt(&'a mut [[u8; 16]]),
     Decrypt(&'a mut [[u8; 16]]),
     /// CBC encryption: IVs, and the lines of their sectors.
-    Chain(&'a [[u8; 16]], &'a mut [Line]),
+    Chain(&'a [[u8; 16]], &'a mut [FourBlocks]),
     /// CBC decryption: IVs, and the blocks of their sectors.
     Unchain(&'a [[u8; 16]], &'a mut [[u8; 16]]),
 }
 
 /// A [`Four`] with code that is compiled for it.
-trait Width: Four<Cpu: Send + Sync> {
+trait WideFour: Four<Cpu: Send + Sync> {
     /// Blocks in eight registers.
     const UNIT: usize;
     fn aes(cpu: Self::Cpu) -> detection::AesNi;
-    fn run(cpu: Self::Cpu, keys: &BlockKeys, work: Work<'_>);
+    fn run(cpu: Self::Cpu, keys: &BlockKeys, work: WideWork<'_>);
 }
 
 /// `$fours` of them fill eight registers.
 macro_rules! width {
     ($four:ident, $cpu:ty, $features:literal, $fours:literal) => {
-        impl Width for $four {
+        impl WideFour for $four {
             const UNIT: usize = $fours * LINE;
 
             fn aes(cpu: $cpu) -> detection::AesNi {
                 cpu.aes()
             }
 
-            fn run(cpu: $cpu, keys: &BlockKeys, work: Work<'_>) {
+            fn run(cpu: $cpu, keys: &BlockKeys, work: WideWork<'_>) {
                 #[target_feature(enable = $features)]
-                fn compiled(cpu: $cpu, keys: &BlockKeys, work: Work<'_>) {
+                fn compiled(cpu: $cpu, keys: &BlockKeys, work: WideWork<'_>) {
                     work.run::<$four, $fours>(cpu, keys);
                 }
                 // SAFETY: the proof says that the CPU has all that the function is compiled for.
@@ -139,14 +139,14 @@ width!(Zmm, detection::Avx512, "avx512f,vaes", 8);
 width!(Ymm, detection::Avx2, "avx2,vaes", 4);
 width!(Xmm, detection::AesNi, "aes", 2);
 
-impl Work<'_> {
+impl WideWork<'_> {
     #[inline(always)]
     fn run<V: Four, const FOURS: usize>(self, cpu: V::Cpu, keys: &BlockKeys) {
         match self {
-            Work::Encrypt(blocks) => crypt::<V, FOURS, true>(cpu, &keys.encrypt, blocks),
-            Work::Decrypt(blocks) => crypt::<V, FOURS, false>(cpu, &keys.decrypt, blocks),
-            Work::Chain(ivs, lines) => encrypt_cbc::<V, FOURS>(cpu, &keys.encrypt, ivs, lines),
-            Work::Unchain(ivs, blocks) => {
+            WideWork::Encrypt(blocks) => crypt::<V, FOURS, true>(cpu, &keys.encrypt, blocks),
+            WideWork::Decrypt(blocks) => crypt::<V, FOURS, false>(cpu, &keys.decrypt, blocks),
+            WideWork::Chain(ivs, lines) => encrypt_cbc::<V, FOURS>(cpu, &keys.encrypt, ivs, lines),
+            WideWork::Unchain(ivs, blocks) => {
                 decrypt_cbc::<V, FOURS>(cpu, &keys.decrypt, ivs, blocks);
             }
         }
@@ -174,7 +174,11 @@ fn crypt<V: Four, const FOURS: usize, const ENCRYPT: bool>(cpu: V::Cpu, keys: &S
 }
 
 #[inline(always)]
-fn crypt_lines<V: Four, const N: usize, const ENCRYPT: bool>(cpu: V::Cpu, keys: &Schedule, lines: &mut [Line; N]) {
+fn crypt_lines<V: Four, const N: usize, const ENCRYPT: bool>(
+    cpu: V::Cpu,
+    keys: &Schedule,
+    lines: &mut [FourBlocks; N],
+) {
     let mut state = [V::load(cpu, &lines[0]); N];
     for (state, line) in state.iter_mut().zip(&*lines) {
         *state = V::load(cpu, line);
@@ -196,7 +200,7 @@ fn crypt_lines<V: Four, const N: usize, const ENCRYPT: bool>(cpu: V::Cpu, keys: 
 
 /// CBC encryption of as many sectors of equal length as there are IVs.
 #[inline(always)]
-fn encrypt_cbc<V: Four, const FOURS: usize>(cpu: V::Cpu, keys: &Schedule, ivs: &[[u8; 16]], lines: &mut [Line]) {
+fn encrypt_cbc<V: Four, const FOURS: usize>(cpu: V::Cpu, keys: &Schedule, ivs: &[[u8; 16]], lines: &mut [FourBlocks]) {
     let sector_lines = lines.len() / ivs.len();
     let most = SECTORS_MAX.min(FOURS * LINE);
     for (ivs, lines) in ivs.chunks(most).zip(lines.chunks_mut(most * sector_lines)) {
@@ -211,7 +215,7 @@ fn encrypt_cbc<V: Four, const FOURS: usize>(cpu: V::Cpu, keys: &Schedule, ivs: &
 /// At most `N` times four sectors. Where there are fewer, the last one takes the places that are left:
 /// its blocks are read before they are written, and written with the same bytes each time.
 #[inline(always)]
-fn encrypt_sectors<V: Four, const N: usize>(cpu: V::Cpu, keys: &Schedule, ivs: &[[u8; 16]], lines: &mut [Line]) {
+fn encrypt_sectors<V: Four, const N: usize>(cpu: V::Cpu, keys: &Schedule, ivs: &[[u8; 16]], lines: &mut [FourBlocks]) {
     let sector_lines = lines.len() / ivs.len();
     let mut first_ivs = [[[0; 16]; LINE]; N];
     let mut starts = [[0; LINE]; N];
@@ -290,7 +294,7 @@ fn decrypt_unit<V: Four, const FOURS: usize>(
 }
 
 #[inline(always)]
-fn line(sector: &[[u8; 16]], at: usize) -> &Line {
+fn line(sector: &[[u8; 16]], at: usize) -> &FourBlocks {
     sector[at..].first_chunk().expect("whole lines")
 }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::modes::blocks::Algorithm;
+use crate::modes::blocks::ServedCipher;
 use crate::modes::xor;
 
 /// CBC as it is defined, by another implementation.
@@ -21,12 +21,12 @@ fn chained(theirs: &dyn BlockCipher, ivs: &[Block], clear: &[Block]) -> Vec<Bloc
 }
 
 fn theirs(key: &[u8]) -> Box<dyn BlockCipher> {
-    let theirs = Algorithm::Aes.cipher(key, Backend::Portable);
+    let theirs = ServedCipher::Aes.cipher(key, XtsBackend::Portable);
     theirs.expect("a key of this size")
 }
 
-fn widths(key: &[u8]) -> Vec<(Backend, Box<dyn BlockCipher>)> {
-    let all = Backend::available().into_iter();
+fn widths(key: &[u8]) -> Vec<(XtsBackend, Box<dyn BlockCipher>)> {
+    let all = XtsBackend::available().into_iter();
     all.filter_map(|backend| Some((backend, new(key, backend)?))).collect()
 }
 
@@ -101,7 +101,7 @@ fn small_requests_in_cbc_go_there_and_back() {
 
 #[test]
 fn every_back_end_of_x86_has_a_width_and_its_name() {
-    for backend in Backend::available() {
+    for backend in XtsBackend::available() {
         assert_eq!(new(&[1; 32], backend).is_some(), name(backend).is_some());
     }
 }

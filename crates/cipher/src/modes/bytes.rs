@@ -12,14 +12,14 @@ use ::aes::Block;
 use cryptline_sys::SecretBox;
 
 use super::blocks::BlockCipher;
-use super::lanes::{Rounds, Words};
+use super::lanes::{BlockWords, CipherRounds};
 use super::parallel::chain;
 
-/// [`Words`] whose bytes can be taken for elements of AES's field.
+/// [`BlockWords`] whose bytes can be taken for elements of AES's field.
 ///
 /// A matrix has its rows from the most significant byte on: bit n of a product is the parity of the
 /// byte and byte 7 - n of the matrix.
-pub(super) trait Bytes: Words {
+pub(super) trait ByteWords: BlockWords {
     /// Proves that this CPU has GFNI.
     type Gfni: Copy;
     /// Each word with its bytes in the other order.
@@ -32,7 +32,7 @@ pub(super) trait Bytes: Words {
     fn with_byte<const PLACE: i32>(self, other: Self) -> Self;
 }
 
-impl Bytes for u32 {
+impl ByteWords for u32 {
     type Gfni = ();
 
     #[inline(always)]
@@ -80,7 +80,7 @@ fn times(a: u8, b: u8) -> u8 {
     })
 }
 
-impl<W: Bytes> Bytes for [W; 2] {
+impl<W: ByteWords> ByteWords for [W; 2] {
     type Gfni = W::Gfni;
 
     #[inline(always)]
@@ -109,7 +109,7 @@ impl<W: Bytes> Bytes for [W; 2] {
 
 /// Each word with its bytes in the other order, for ciphers whose words are big-endian.
 #[inline(always)]
-pub(super) fn swapped<W: Bytes>([a, b, c, d]: [W; 4]) -> [W; 4] {
+pub(super) fn swapped<W: ByteWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     [a.swapped(), b.swapped(), c.swapped(), d.swapped()]
 }
 
@@ -120,11 +120,11 @@ pub(super) struct Sliced<W: Compiled, K> {
     gfni: W::Gfni,
 }
 
-/// [`Bytes`] with code that is compiled for them.
-pub(super) trait Compiled: Bytes<Cpu: Send + Sync, Gfni: Send + Sync> {
+/// [`ByteWords`] with code that is compiled for them.
+pub(super) trait Compiled: ByteWords<Cpu: Send + Sync, Gfni: Send + Sync> {
     fn crypt<C, const ENCRYPT: bool>(cpu: Self::Cpu, gfni: Self::Gfni, cipher: &C, blocks: &mut [[u8; 16]])
     where
-        C: Rounds<Self, More = Self::Gfni> + Rounds<[Self; 2], More = Self::Gfni>;
+        C: CipherRounds<Self, More = Self::Gfni> + CipherRounds<[Self; 2], More = Self::Gfni>;
 }
 
 impl<W: Compiled, K> Sliced<W, K> {
@@ -136,7 +136,7 @@ impl<W: Compiled, K> Sliced<W, K> {
 impl<W, K> BlockCipher for Sliced<W, K>
 where
     W: Compiled,
-    K: Rounds<W, More = W::Gfni> + Rounds<[W; 2], More = W::Gfni> + Send + Sync,
+    K: CipherRounds<W, More = W::Gfni> + CipherRounds<[W; 2], More = W::Gfni> + Send + Sync,
 {
     fn encrypt(&self, blocks: &mut [Block]) {
         let blocks = Block::cast_slice_to_core_mut(blocks);

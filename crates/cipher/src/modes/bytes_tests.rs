@@ -3,13 +3,13 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::Backend;
-use crate::modes::blocks::Algorithm;
+use crate::XtsBackend;
+use crate::modes::blocks::ServedCipher;
 use crate::modes::lanes::groups;
 use crate::modes::{camellia, sm4};
 
 /// Word by word, what runs as vectors elsewhere.
-fn word_by_word<K: Rounds<u32, More = ()>>(keys: &K, encrypt: bool, blocks: &mut [Block]) {
+fn word_by_word<K: CipherRounds<u32, More = ()>>(keys: &K, encrypt: bool, blocks: &mut [Block]) {
     let blocks = Block::cast_slice_to_core_mut(blocks);
     if encrypt {
         groups::<u32, K, true>((), (), keys, blocks);
@@ -20,13 +20,13 @@ fn word_by_word<K: Rounds<u32, More = ()>>(keys: &K, encrypt: bool, blocks: &mut
 
 /// `cipher` with `key`, as `own` has it word by word and as each back end has it, does what the crate does.
 fn agree(
-    cipher: Algorithm,
+    cipher: ServedCipher,
     key: &[u8],
     own: impl Fn(bool, &mut [Block]),
     clear: &[Block],
 ) -> Result<(), TestCaseError> {
     let of = |backend| cipher.cipher(key, backend).expect("a key of this size");
-    let theirs = of(Backend::Portable);
+    let theirs = of(XtsBackend::Portable);
     let (mut encrypted, mut decrypted) = (clear.to_vec(), clear.to_vec());
     theirs.encrypt(&mut encrypted);
     theirs.decrypt(&mut decrypted);
@@ -34,7 +34,7 @@ fn agree(
         let mut data = clear.to_vec();
         own(way, &mut data);
         prop_assert!(&data == expected, "word by word, encrypts: {way}");
-        for backend in Backend::available() {
+        for backend in XtsBackend::available() {
             let mut data = clear.to_vec();
             let ours = of(backend);
             if way {
@@ -61,9 +61,9 @@ proptest! {
         size in prop::sample::select(vec![16_usize, 24, 32]),
         clear in text(),
     ) {
-        let keys = camellia::Keys::new(&key[..size]).expect("a key of this size");
+        let keys = camellia::CamelliaKeys::new(&key[..size]).expect("a key of this size");
         let own = |way, data: &mut [Block]| word_by_word(&*keys, way, data);
-        agree(Algorithm::Camellia, &key[..size], own, &clear)?;
+        agree(ServedCipher::Camellia, &key[..size], own, &clear)?;
     }
 
     #[test]
@@ -71,17 +71,17 @@ proptest! {
         key in prop::collection::vec(any::<u8>(), 16),
         clear in text(),
     ) {
-        let keys = sm4::Keys::new(&key).expect("a key of this size");
+        let keys = sm4::Sm4Keys::new(&key).expect("a key of this size");
         let own = |way, data: &mut [Block]| word_by_word(&*keys, way, data);
-        agree(Algorithm::Sm4, &key, own, &clear)?;
+        agree(ServedCipher::Sm4, &key, own, &clear)?;
     }
 }
 
 #[test]
 fn a_key_of_another_size_is_refused() {
     for size in [0, 15, 17, 31, 33] {
-        assert!(camellia::Keys::new(&vec![1; size]).is_none(), "{size}");
-        assert!(sm4::Keys::new(&vec![1; size]).is_none(), "{size}");
+        assert!(camellia::CamelliaKeys::new(&vec![1; size]).is_none(), "{size}");
+        assert!(sm4::Sm4Keys::new(&vec![1; size]).is_none(), "{size}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`Bytes`] by the GFNI of x86-64.
+//! [`ByteWords`] by the GFNI of x86-64.
 
 #![allow(unsafe_code)]
 
@@ -12,17 +12,17 @@ use std::arch::x86_64::{
 use cryptline_sys::SecretBox;
 
 use super::{Words256, Words512};
-use crate::cpu::{Backend, detection};
+use crate::cpu::{XtsBackend, detection};
 use crate::modes::blocks::BlockCipher;
-use crate::modes::bytes::{Bytes, Compiled, Sliced};
-use crate::modes::lanes::{Rounds, Width, filled_up, groups};
+use crate::modes::bytes::{ByteWords, Compiled, Sliced};
+use crate::modes::lanes::{CipherRounds, ProvenWidth, filled_up, groups};
 
 /// `$swap` and `$blend` are functions over the vector, `$blend` for a place in each word.
 macro_rules! bytes {
     ($words:ident, $cpu:ty, $features:literal, $splat:ident, $affine:ident, $inverse:ident,
      $vector:ident => $swap:expr, ($this:ident, $other:ident, $place:ident) => $blend:expr) => {
         // Every operation is on registers only, so all it asks for are the features.
-        impl Bytes for $words {
+        impl ByteWords for $words {
             type Gfni = detection::Gfni;
 
             #[inline(always)]
@@ -56,7 +56,7 @@ macro_rules! bytes {
         impl Compiled for $words {
             fn crypt<C, const ENCRYPT: bool>(cpu: $cpu, gfni: detection::Gfni, cipher: &C, blocks: &mut [[u8; 16]])
             where
-                C: Rounds<$words, More = detection::Gfni> + Rounds<[$words; 2], More = detection::Gfni>,
+                C: CipherRounds<$words, More = detection::Gfni> + CipherRounds<[$words; 2], More = detection::Gfni>,
             {
                 #[target_feature(enable = $features)]
                 fn compiled<C, const ENCRYPT: bool>(
@@ -65,7 +65,7 @@ macro_rules! bytes {
                     cipher: &C,
                     blocks: &mut [[u8; 16]],
                 ) where
-                    C: Rounds<$words, More = detection::Gfni> + Rounds<[$words; 2], More = detection::Gfni>,
+                    C: CipherRounds<$words, More = detection::Gfni> + CipherRounds<[$words; 2], More = detection::Gfni>,
                 {
                     let rest = groups::<[$words; 2], C, ENCRYPT>(cpu, gfni, cipher, blocks);
                     let rest = groups::<$words, C, ENCRYPT>(cpu, gfni, cipher, rest);
@@ -102,30 +102,30 @@ bytes! {
 }
 
 /// The cipher of these keys at the width of `backend`, if the CPU has GFNI.
-pub(in crate::modes) fn sliced<K>(keys: SecretBox<K>, backend: Backend) -> Option<Box<dyn BlockCipher>>
+pub(in crate::modes) fn sliced<K>(keys: SecretBox<K>, backend: XtsBackend) -> Option<Box<dyn BlockCipher>>
 where
-    K: Rounds<Words256, More = detection::Gfni>
-        + Rounds<[Words256; 2], More = detection::Gfni>
-        + Rounds<Words512, More = detection::Gfni>
-        + Rounds<[Words512; 2], More = detection::Gfni>
+    K: CipherRounds<Words256, More = detection::Gfni>
+        + CipherRounds<[Words256; 2], More = detection::Gfni>
+        + CipherRounds<Words512, More = detection::Gfni>
+        + CipherRounds<[Words512; 2], More = detection::Gfni>
         + Send
         + Sync
         + 'static,
 {
     let gfni = detection::Gfni::detect()?;
-    match Width::of(backend) {
-        Width::Words512(cpu) => Some(Box::new(Sliced::<Words512, K>::new(keys, cpu, gfni))),
-        Width::Words256(cpu) => Some(Box::new(Sliced::<Words256, K>::new(keys, cpu, gfni))),
-        Width::Portable => None,
+    match ProvenWidth::of(backend) {
+        ProvenWidth::Words512(cpu) => Some(Box::new(Sliced::<Words512, K>::new(keys, cpu, gfni))),
+        ProvenWidth::Words256(cpu) => Some(Box::new(Sliced::<Words256, K>::new(keys, cpu, gfni))),
+        ProvenWidth::Portable => None,
     }
 }
 
 /// Which of `names`, of the wide one and the narrow one, [`sliced`] makes.
-pub(in crate::modes) fn sliced_name(backend: Backend, names: [&'static str; 2]) -> Option<&'static str> {
+pub(in crate::modes) fn sliced_name(backend: XtsBackend, names: [&'static str; 2]) -> Option<&'static str> {
     detection::Gfni::detect()?;
-    match Width::of(backend) {
-        Width::Words512(_) => Some(names[0]),
-        Width::Words256(_) => Some(names[1]),
-        Width::Portable => None,
+    match ProvenWidth::of(backend) {
+        ProvenWidth::Words512(_) => Some(names[0]),
+        ProvenWidth::Words256(_) => Some(names[1]),
+        ProvenWidth::Portable => None,
     }
 }

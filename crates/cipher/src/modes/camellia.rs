@@ -11,8 +11,8 @@
 use cryptline_sys::SecretBox;
 use zeroize::Zeroizing;
 
-use super::bytes::{Bytes, swapped};
-use super::lanes::Rounds;
+use super::bytes::{ByteWords, swapped};
+use super::lanes::CipherRounds;
 
 /// Subkeys of a key of 16 bytes, and of a longer one.
 const SUBKEYS: usize = 26;
@@ -45,20 +45,20 @@ const INTO_LEFT: u64 = 0x1f45_6cda_96c0_52e2;
 type Half<W> = [W; 2];
 
 /// The subkeys in the order of encryption.
-pub(super) struct Keys {
+pub(super) struct CamelliaKeys {
     subkeys: [[u32; 2]; SUBKEYS_MAX],
     count: usize,
 }
 
-wiped_when_dropped!(Keys { subkeys, count });
+wiped_when_dropped!(CamelliaKeys { subkeys, count });
 
-impl Keys {
+impl CamelliaKeys {
     /// `key` has 16, 24 or 32 bytes.
-    pub(super) fn new(key: &[u8]) -> Option<SecretBox<Keys>> {
+    pub(super) fn new(key: &[u8]) -> Option<SecretBox<CamelliaKeys>> {
         if ![16, 24, 32].contains(&key.len()) {
             return None;
         }
-        let mut keys = SecretBox::new(Keys {
+        let mut keys = SecretBox::new(CamelliaKeys {
             subkeys: [[0; 2]; SUBKEYS_MAX],
             count: if key.len() == 16 { SUBKEYS } else { SUBKEYS_MAX },
         });
@@ -132,14 +132,14 @@ impl Keys {
 
     /// The subkey of this place on the way.
     #[inline(always)]
-    fn get<W: Bytes, const ENCRYPT: bool>(&self, cpu: W::Cpu, at: usize) -> Half<W> {
+    fn get<W: ByteWords, const ENCRYPT: bool>(&self, cpu: W::Cpu, at: usize) -> Half<W> {
         let at = if ENCRYPT { at } else { self.count - 1 - at };
         splat(cpu, self.subkeys[at])
     }
 
     /// XORs a block with the subkeys at its beginning or end.
     #[inline(always)]
-    fn whiten<W: Bytes>(&self, cpu: W::Cpu, at: usize, left: &mut Half<W>, right: &mut Half<W>) {
+    fn whiten<W: ByteWords>(&self, cpu: W::Cpu, at: usize, left: &mut Half<W>, right: &mut Half<W>) {
         *left = xor(*left, splat(cpu, self.subkeys[at]));
         *right = xor(*right, splat(cpu, self.subkeys[at + 1]));
     }
@@ -164,7 +164,7 @@ fn two_rounds(block: u128, sigma: usize) -> u128 {
     words.fold(0, |number, word| number << 32 | u128::from(*word))
 }
 
-impl<W: Bytes> Rounds<W> for Keys {
+impl<W: ByteWords> CipherRounds<W> for CamelliaKeys {
     type More = W::Gfni;
 
     #[inline(always)]
@@ -193,7 +193,7 @@ impl<W: Bytes> Rounds<W> for Keys {
 
 /// F without its key.
 #[inline(always)]
-fn f<W: Bytes>([left, right]: Half<W>, gfni: W::Gfni) -> Half<W> {
+fn f<W: ByteWords>([left, right]: Half<W>, gfni: W::Gfni) -> Half<W> {
     // The S-boxes of the bytes are 1 2 3 4, 2 3 4 1, and byte 0 of a word is its last.
     let left = sboxes::<W, 2, 1, 0>(left, gfni);
     let right = sboxes::<W, 3, 2, 1>(right, gfni);
@@ -207,7 +207,7 @@ fn f<W: Bytes>([left, right]: Half<W>, gfni: W::Gfni) -> Half<W> {
 
 /// The second, third and fourth S-box on the bytes of these places, and the first on the fourth byte.
 #[inline(always)]
-fn sboxes<W: Bytes, const SECOND: i32, const THIRD: i32, const FOURTH: i32>(word: W, gfni: W::Gfni) -> W {
+fn sboxes<W: ByteWords, const SECOND: i32, const THIRD: i32, const FOURTH: i32>(word: W, gfni: W::Gfni) -> W {
     let into = word.affine::<INTO_PLUS>(gfni, INTO).with_byte::<FOURTH>(word.affine::<INTO_PLUS>(gfni, INTO_LEFT));
     into.affine_inverse::<BACK_PLUS>(gfni, BACK)
         .with_byte::<SECOND>(into.affine_inverse::<BACK_LEFT_PLUS>(gfni, BACK_LEFT))
@@ -215,24 +215,24 @@ fn sboxes<W: Bytes, const SECOND: i32, const THIRD: i32, const FOURTH: i32>(word
 }
 
 #[inline(always)]
-fn fl<W: Bytes>([left, right]: Half<W>, key: Half<W>) -> Half<W> {
+fn fl<W: ByteWords>([left, right]: Half<W>, key: Half<W>) -> Half<W> {
     let right = right.xor(left.and(key[0]).rotate::<1, 31>());
     [left.xor(right.or(key[1])), right]
 }
 
 /// Undoes [`fl`].
 #[inline(always)]
-fn fl_back<W: Bytes>([left, right]: Half<W>, key: Half<W>) -> Half<W> {
+fn fl_back<W: ByteWords>([left, right]: Half<W>, key: Half<W>) -> Half<W> {
     let left = left.xor(right.or(key[1]));
     [left, right.xor(left.and(key[0]).rotate::<1, 31>())]
 }
 
 #[inline(always)]
-fn splat<W: Bytes>(cpu: W::Cpu, [left, right]: [u32; 2]) -> Half<W> {
+fn splat<W: ByteWords>(cpu: W::Cpu, [left, right]: [u32; 2]) -> Half<W> {
     [W::splat(cpu, left), W::splat(cpu, right)]
 }
 
 #[inline(always)]
-fn xor<W: Bytes>(a: Half<W>, b: Half<W>) -> Half<W> {
+fn xor<W: ByteWords>(a: Half<W>, b: Half<W>) -> Half<W> {
     [a[0].xor(b[0]), a[1].xor(b[1])]
 }

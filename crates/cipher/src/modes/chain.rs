@@ -12,7 +12,7 @@ use super::blocks::BlockCipher;
 use super::{BATCH, GROUP, xor_all};
 
 /// One chaining mode under one key.
-pub(super) trait Chain: Send + Sync {
+pub(super) trait ChainMode: Send + Sync {
     /// Encrypts as many sectors of equal length as there are IVs, at most [`BATCH`](super::BATCH).
     fn encrypt(&self, ivs: &[Block], data: &mut [Block]);
     /// Decrypts as many sectors of equal length as there are IVs, at most [`BATCH`](super::BATCH).
@@ -21,7 +21,7 @@ pub(super) trait Chain: Send + Sync {
 
 pub(super) struct Ecb(pub(super) Box<dyn BlockCipher>);
 
-impl Chain for Ecb {
+impl ChainMode for Ecb {
     fn encrypt(&self, _ivs: &[Block], data: &mut [Block]) {
         self.0.encrypt(data);
     }
@@ -33,7 +33,7 @@ impl Chain for Ecb {
 
 pub(super) struct Cbc(pub(super) Box<dyn BlockCipher>);
 
-impl Chain for Cbc {
+impl ChainMode for Cbc {
     fn encrypt(&self, ivs: &[Block], data: &mut [Block]) {
         let mut lanes = [Block::default(); BATCH];
         let lanes = &mut lanes[..ivs.len()];
@@ -48,7 +48,7 @@ impl Chain for Cbc {
 
 pub(super) struct Ctr(pub(super) Box<dyn BlockCipher>);
 
-impl Chain for Ctr {
+impl ChainMode for Ctr {
     fn encrypt(&self, ivs: &[Block], data: &mut [Block]) {
         let sector_blocks = data.len() / ivs.len();
         let mut stream = [Block::default(); GROUP];

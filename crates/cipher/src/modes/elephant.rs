@@ -9,8 +9,8 @@
 
 use aes::Block;
 
-use super::blocks::{Algorithm, BlockCipher};
-use crate::cpu::Backend;
+use super::blocks::{BlockCipher, ServedCipher};
+use crate::cpu::XtsBackend;
 
 /// Words in the largest cipher sector.
 const WORDS: usize = 4096 / 4;
@@ -23,8 +23,8 @@ pub(super) struct Elephant {
 
 impl Elephant {
     /// `extra` is a key of AES.
-    pub(super) fn new(extra: &[u8], sector_size: u32, backend: Backend) -> Option<Elephant> {
-        Some(Elephant { cipher: Algorithm::Aes.cipher(extra, backend)?, sector_size: sector_size.into() })
+    pub(super) fn new(extra: &[u8], sector_size: u32, backend: XtsBackend) -> Option<Elephant> {
+        Some(Elephant { cipher: ServedCipher::Aes.cipher(extra, backend)?, sector_size: sector_size.into() })
     }
 
     /// Step before encryption.

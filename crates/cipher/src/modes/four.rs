@@ -23,7 +23,7 @@ use crate::cpu::detection;
 use crate::xts::RoundKey;
 
 /// Four blocks in memory: a cache line's bytes.
-pub(super) type Line = [[u8; 16]; 4];
+pub(super) type FourBlocks = [[u8; 16]; 4];
 
 /// Four blocks.
 pub(super) trait Four: Copy {
@@ -32,8 +32,8 @@ pub(super) trait Four: Copy {
     /// The same round key for all of them, in one register.
     type Key: Copy;
 
-    fn load(cpu: Self::Cpu, line: &Line) -> Self;
-    fn store(self, line: &mut Line);
+    fn load(cpu: Self::Cpu, line: &FourBlocks) -> Self;
+    fn store(self, line: &mut FourBlocks);
     fn key(cpu: Self::Cpu, key: &RoundKey) -> Self::Key;
     fn xor(self, other: Self) -> Self;
     fn xor_key(self, key: Self::Key) -> Self;
@@ -58,7 +58,7 @@ macro_rules! four {
         pub(super) struct $four([$vector; $count]);
 
         /// A register's bytes.
-        const _: () = assert!(size_of::<$four>() == size_of::<Line>());
+        const _: () = assert!(size_of::<$four>() == size_of::<FourBlocks>());
 
         // Every operation on values is on registers only, so the one thing it asks for is the feature.
         // What SSE2 has, every x86-64 has.
@@ -68,7 +68,7 @@ macro_rules! four {
             type Key = $vector;
 
             #[inline(always)]
-            fn load(_: $cpu, line: &Line) -> $four {
+            fn load(_: $cpu, line: &FourBlocks) -> $four {
                 let (parts, _) = line.as_flattened().as_chunks::<{ 64 / $count }>();
                 let parts: &[_; $count] = parts.first_chunk().expect("a line has as many");
                 // SAFETY: the part has the bytes of a register to read, this load needs no alignment,
@@ -82,7 +82,7 @@ macro_rules! four {
             }
 
             #[inline(always)]
-            fn store(self, line: &mut Line) {
+            fn store(self, line: &mut FourBlocks) {
                 let (parts, _) = line.as_flattened_mut().as_chunks_mut::<{ 64 / $count }>();
                 for (part, register) in parts.iter_mut().zip(self.0) {
                     // SAFETY: the part has the bytes of a register to write, borrowed by nobody else,

@@ -2,7 +2,7 @@
 
 use zeroize::{Zeroize, Zeroizing};
 
-use super::blocks::Algorithm;
+use super::blocks::ServedCipher;
 
 /// A hash whose digest some cipher takes as a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ const NAMES: [(&str, EssivHash); 12] = [
 const NOT_SERVED: &[&str] = &["blake2s-128", "blake2s-160", "blake2s-224", "blake2s-256", "md4"];
 
 /// A digest, at most 32 bytes.
-pub(super) type Digest = Vec<u8>;
+pub(super) type HashDigest = Vec<u8>;
 
 impl EssivHash {
     /// The hash that the kernel calls `name`, among those that can make a key.
@@ -58,13 +58,13 @@ impl EssivHash {
 
     /// Tells if the digest is a key of the cipher.
     pub(super) fn fits(self, cipher: &str) -> bool {
-        let algorithm = Algorithm::by_name(cipher);
+        let algorithm = ServedCipher::by_name(cipher);
         algorithm.is_none_or(|algorithm| algorithm.key_sizes().contains(&self.output_len()))
     }
 
     /// Tells if the digest is longer than the least key of the cipher and shorter than the largest.
     pub(super) fn is_between_keys(self, cipher: &str) -> bool {
-        let sizes = Algorithm::by_name(cipher).map_or(&[][..], Algorithm::key_sizes);
+        let sizes = ServedCipher::by_name(cipher).map_or(&[][..], ServedCipher::key_sizes);
         let bounds = sizes.first().zip(sizes.last());
         bounds.is_some_and(|(least, most)| (least..=most).contains(&&self.output_len()))
     }
@@ -83,7 +83,7 @@ impl EssivHash {
         }
     }
 
-    pub(super) fn digest(self, key: &[u8]) -> Zeroizing<Digest> {
+    pub(super) fn digest(self, key: &[u8]) -> Zeroizing<HashDigest> {
         let len = self.output_len();
         match self {
             EssivHash::Blake2b160 => hashed::<blake2::Blake2b<digest::consts::U20>>(key, len),
@@ -102,7 +102,7 @@ impl EssivHash {
     }
 }
 
-fn hashed<D: digest::Digest>(key: &[u8], len: usize) -> Zeroizing<Digest> {
+fn hashed<D: digest::Digest>(key: &[u8], len: usize) -> Zeroizing<HashDigest> {
     let mut output = D::digest(key);
     let digest = Zeroizing::new(output[..len].to_vec());
     output.as_mut_slice().zeroize();

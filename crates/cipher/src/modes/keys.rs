@@ -10,8 +10,8 @@
 use std::fmt;
 use std::slice::ChunksExact;
 
-use super::adiantum::{self, Stream};
-use super::blocks::Algorithm;
+use super::adiantum::{self, AdiantumStream};
+use super::blocks::ServedCipher;
 use crate::spec::{CipherSpec, IvMode};
 
 /// TrueCrypt's IV and whitening.
@@ -22,7 +22,7 @@ const TCW_BYTES: usize = 32;
 pub(crate) struct KeySizes(Vec<usize>);
 
 /// A key in its parts.
-pub(super) struct Layout<'a> {
+pub(super) struct KeyLayout<'a> {
     cipher_keys: &'a [u8],
     subkey: usize,
     /// Empty unless the IV mode takes more secrets.
@@ -45,7 +45,7 @@ impl KeySizes {
                 IvMode::Tcw => sizes.push(all + TCW_BYTES),
                 IvMode::Elephant => {
                     // The other half is a key of AES.
-                    if count == 1 && Algorithm::Aes.key_sizes().contains(&subkey) {
+                    if count == 1 && ServedCipher::Aes.key_sizes().contains(&subkey) {
                         sizes.push(2 * subkey);
                     }
                 }
@@ -68,7 +68,7 @@ impl KeySizes {
     }
 
     /// `key` in its parts; nothing if it has a wrong size.
-    pub(super) fn split<'a>(&self, spec: &CipherSpec, key: &'a [u8]) -> Option<Layout<'a>> {
+    pub(super) fn split<'a>(&self, spec: &CipherSpec, key: &'a [u8]) -> Option<KeyLayout<'a>> {
         if !self.contains(key.len()) {
             return None;
         }
@@ -80,18 +80,18 @@ impl KeySizes {
             _ => 0,
         };
         let (cipher_keys, extra) = key.split_at(key.len() - extra);
-        Some(Layout { cipher_keys, subkey: cipher_keys.len() / count, extra })
+        Some(KeyLayout { cipher_keys, subkey: cipher_keys.len() / count, extra })
     }
 }
 
 fn cipher_key_sizes(spec: &CipherSpec) -> Option<&'static [usize]> {
     match spec.chain_mode() {
-        "adiantum" => Stream::by_name(spec.cipher_name()).map(|_| adiantum::KEY_SIZES),
-        _ => Algorithm::by_name(spec.cipher_name()).map(Algorithm::key_sizes),
+        "adiantum" => AdiantumStream::by_name(spec.cipher_name()).map(|_| adiantum::KEY_SIZES),
+        _ => ServedCipher::by_name(spec.cipher_name()).map(ServedCipher::key_sizes),
     }
 }
 
-impl<'a> Layout<'a> {
+impl<'a> KeyLayout<'a> {
     pub(super) fn cipher_keys(&self) -> ChunksExact<'a, u8> {
         self.cipher_keys.chunks_exact(self.subkey)
     }

@@ -8,7 +8,7 @@
 //!                └ [W; 2]     two of them, so that one computes while the other waits
 //! ```
 
-use crate::cpu::Backend;
+use crate::cpu::XtsBackend;
 use crate::cpu::detection;
 
 /// Blocks in the widest vector.
@@ -17,26 +17,26 @@ const WIDEST: usize = 16;
 
 /// Which width a cipher runs at, with the proof that the CPU has it.
 #[derive(Clone, Copy)]
-pub(super) enum Width {
+pub(super) enum ProvenWidth {
     Words512(detection::Avx512),
     Words256(detection::Words256),
     Portable,
 }
 
-impl Width {
+impl ProvenWidth {
     /// The widest that goes with `backend`: what slows the CPU down there does so here.
-    pub(super) fn of(backend: Backend) -> Width {
+    pub(super) fn of(backend: XtsBackend) -> ProvenWidth {
         let wide = match backend {
-            Backend::Avx512 => detection::Avx512::detect().map(Width::Words512),
-            Backend::Avx2 | Backend::AesNi => detection::Words256::detect().map(Width::Words256),
-            Backend::Armv8 | Backend::Portable => None,
+            XtsBackend::Avx512 => detection::Avx512::detect().map(ProvenWidth::Words512),
+            XtsBackend::Avx2 | XtsBackend::AesNi => detection::Words256::detect().map(ProvenWidth::Words256),
+            XtsBackend::Armv8 | XtsBackend::Portable => None,
         };
-        wide.unwrap_or(Width::Portable)
+        wide.unwrap_or(ProvenWidth::Portable)
     }
 }
 
 /// A word of each of some blocks.
-pub(super) trait Words: Copy {
+pub(super) trait BlockWords: Copy {
     /// Proves that this CPU has what the operations take.
     type Cpu: Copy;
     /// How many blocks.
@@ -56,7 +56,7 @@ pub(super) trait Words: Copy {
     fn shift_left<const BITS: i32>(self) -> Self;
 }
 
-impl Words for u32 {
+impl BlockWords for u32 {
     type Cpu = ();
     const BLOCKS: usize = 1;
 
@@ -116,7 +116,7 @@ impl Words for u32 {
     }
 }
 
-impl<W: Words> Words for [W; 2] {
+impl<W: BlockWords> BlockWords for [W; 2] {
     type Cpu = W::Cpu;
     const BLOCKS: usize = 2 * W::BLOCKS;
 
@@ -179,15 +179,15 @@ impl<W: Words> Words for [W; 2] {
 }
 
 /// A cipher's rounds over the words of some blocks.
-pub(super) trait Rounds<W: Words> {
-    /// Input of the rounds besides [`Words::Cpu`].
+pub(super) trait CipherRounds<W: BlockWords> {
+    /// Input of the rounds besides [`BlockWords::Cpu`].
     type More: Copy;
     fn crypt<const ENCRYPT: bool>(&self, cpu: W::Cpu, more: Self::More, text: [W; 4]) -> [W; 4];
 }
 
 /// Whole groups of as many blocks as `W` has. Gives back the rest.
 #[inline(always)]
-pub(super) fn groups<'a, W: Words, C: Rounds<W>, const ENCRYPT: bool>(
+pub(super) fn groups<'a, W: BlockWords, C: CipherRounds<W>, const ENCRYPT: bool>(
     cpu: W::Cpu,
     more: C::More,
     cipher: &C,
@@ -204,7 +204,7 @@ pub(super) fn groups<'a, W: Words, C: Rounds<W>, const ENCRYPT: bool>(
 /// Fewer blocks than `W` has: the others are for nothing.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub(super) fn filled_up<W: Words, C: Rounds<W>, const ENCRYPT: bool>(
+pub(super) fn filled_up<W: BlockWords, C: CipherRounds<W>, const ENCRYPT: bool>(
     cpu: W::Cpu,
     more: C::More,
     cipher: &C,

@@ -1,4 +1,4 @@
-//! [`Words`] in the vectors of x86-64.
+//! [`BlockWords`] in the vectors of x86-64.
 //!
 //! A value of these types is the proof that its instructions may run: whatever makes the first one
 //! takes the CPU's proof.
@@ -14,7 +14,7 @@ use std::arch::x86_64::{
     _mm512_unpacklo_epi64, _mm512_xor_si512,
 };
 
-use super::Words;
+use super::BlockWords;
 use crate::cpu::detection;
 
 #[path = "bytes_x86.rs"]
@@ -51,7 +51,7 @@ macro_rules! words {
         }
 
         // Every operation below is on registers only, so the one thing it asks for is the feature.
-        impl Words for $words {
+        impl BlockWords for $words {
             type Cpu = $cpu;
             const BLOCKS: usize = $blocks;
 

@@ -12,10 +12,10 @@ use aes::Block;
 use cryptline_sys::SecretBox;
 use zeroize::Zeroizing;
 
-use super::blocks::{Algorithm, BlockCipher};
-use super::chain::Chain;
+use super::blocks::{BlockCipher, ServedCipher};
+use super::chain::ChainMode;
 use super::{BATCH, BLOCK_BYTES, GROUP, xor_all};
-use crate::cpu::Backend;
+use crate::cpu::XtsBackend;
 
 pub(super) struct Xts {
     data: Box<dyn BlockCipher>,
@@ -24,7 +24,7 @@ pub(super) struct Xts {
 
 impl Xts {
     /// `key` is the data key followed by the tweak key.
-    pub(super) fn new(algorithm: Algorithm, key: &[u8], backend: Backend) -> Option<Xts> {
+    pub(super) fn new(algorithm: ServedCipher, key: &[u8], backend: XtsBackend) -> Option<Xts> {
         let (data, tweak) = key.split_at(key.len() / 2);
         Some(Xts { data: algorithm.cipher(data, backend)?, tweak: algorithm.cipher(tweak, backend)? })
     }
@@ -43,7 +43,7 @@ impl Xts {
     }
 }
 
-impl Chain for Xts {
+impl ChainMode for Xts {
     fn encrypt(&self, ivs: &[Block], data: &mut [Block]) {
         self.run(ivs, data, |cipher, blocks| cipher.encrypt(blocks));
     }
@@ -62,7 +62,7 @@ pub(super) struct Lrw {
 
 impl Lrw {
     /// `key` is the cipher's key followed by 16 bytes, the second key.
-    pub(super) fn new(algorithm: Algorithm, key: &[u8], backend: Backend) -> Option<Lrw> {
+    pub(super) fn new(algorithm: ServedCipher, key: &[u8], backend: XtsBackend) -> Option<Lrw> {
         let (data, second) = key.split_last_chunk::<BLOCK_BYTES>()?;
         let mut steps = SecretBox::new([0; 128]);
         let mut power = Zeroizing::new(u128::from_be_bytes(*second));
@@ -101,7 +101,7 @@ impl Lrw {
     }
 }
 
-impl Chain for Lrw {
+impl ChainMode for Lrw {
     fn encrypt(&self, ivs: &[Block], data: &mut [Block]) {
         self.run(ivs, data, |blocks| self.data.encrypt(blocks));
     }

@@ -47,14 +47,14 @@ mod twofish;
 use ::aes::Block;
 use zeroize::Zeroizing;
 
-use crate::cpu::Backend;
+use crate::cpu::XtsBackend;
 use crate::iv::IvSequence;
 use crate::spec::{CipherSpec, IvMode};
-use adiantum::{Adiantum, Stream};
-use blocks::{Algorithm, BlockCipher};
-use chain::{Cbc, Chain, Ctr, Ecb};
+use adiantum::{Adiantum, AdiantumStream};
+use blocks::{BlockCipher, ServedCipher};
+use chain::{Cbc, ChainMode, Ctr, Ecb};
 use elephant::Elephant;
-use hash::{Digest, EssivHash};
+use hash::{EssivHash, HashDigest};
 use loop_aes::LoopAes;
 use masked::{Lrw, Xts};
 use truecrypt::TrueCrypt;
@@ -71,7 +71,7 @@ const GROUP: usize = 64;
 /// A cipher in a mode with its IVs and all its keys expanded.
 pub(crate) struct Modes {
     /// A power of two of them: a sector's number chooses.
-    keys: Box<[Keyed]>,
+    keys: Box<[KeyedMode]>,
     /// The number that goes into the IV: so many times the sector's, plus so many.
     factor: u64,
     plus: u64,
@@ -80,8 +80,8 @@ pub(crate) struct Modes {
 }
 
 /// One of the keys.
-struct Keyed {
-    chain: Box<dyn Chain>,
+struct KeyedMode {
+    chain: Box<dyn ChainMode>,
     /// ESSIV: the cipher under the hash of the key.
     salted: Option<Box<dyn BlockCipher>>,
 }
@@ -98,10 +98,10 @@ enum Extra {
 
 impl Modes {
     /// `None` if the key does not fit (see [`KeySizes`]) or the combination is none.
-    pub(crate) fn new(spec: &CipherSpec, key: &[u8], sector_size: u32, backend: Backend) -> Option<Modes> {
+    pub(crate) fn new(spec: &CipherSpec, key: &[u8], sector_size: u32, backend: XtsBackend) -> Option<Modes> {
         let layout = KeySizes::of(spec)?.split(spec, key)?;
-        let keyed = |key| Keyed::new(spec, key, backend);
-        let keys: Box<[Keyed]> = layout.cipher_keys().map(keyed).collect::<Option<_>>()?;
+        let keyed = |key| KeyedMode::new(spec, key, backend);
+        let keys: Box<[KeyedMode]> = layout.cipher_keys().map(keyed).collect::<Option<_>>()?;
         let extra = match spec.iv_mode() {
             IvMode::Lmk => Extra::LoopAes(LoopAes::new(layout.extra)),
             IvMode::Tcw => Extra::TrueCrypt(TrueCrypt::new(layout.extra)?),
@@ -138,7 +138,13 @@ impl Modes {
         self.for_each_batch(sectors, sector_bytes, data, |batch| self.decrypt_batch(batch));
     }
 
-    fn for_each_batch(&self, mut numbers: IvSequence, sector_bytes: usize, data: &mut [u8], work: impl Fn(Batch<'_>)) {
+    fn for_each_batch(
+        &self,
+        mut numbers: IvSequence,
+        sector_bytes: usize,
+        data: &mut [u8],
+        work: impl Fn(SectorBatch<'_>),
+    ) {
         let (blocks, odd) = Block::slice_as_chunks_mut(data);
         assert!(odd.is_empty(), "whole blocks");
         let sector_blocks = sector_bytes / BLOCK_BYTES;
@@ -150,19 +156,19 @@ impl Modes {
             let key = self.key(numbers.next);
             let ivs = &mut ivs[..sectors];
             self.fill_ivs(key, numbers.clone(), ivs);
-            work(Batch { key, numbers: numbers.clone(), ivs, sector_blocks, data });
+            work(SectorBatch { key, numbers: numbers.clone(), ivs, sector_blocks, data });
             numbers.next = numbers.after(u64::try_from(sectors).unwrap_or(0));
         }
     }
 
     /// The key of the cipher sector that begins at this 512-byte sector: keys go round by these,
     /// whatever the cipher sector.
-    fn key(&self, sector: u64) -> &Keyed {
+    fn key(&self, sector: u64) -> &KeyedMode {
         let keys = u64::try_from(self.keys.len()).unwrap_or(1);
         &self.keys[usize::try_from(sector & (keys - 1)).unwrap_or(0)]
     }
 
-    fn fill_ivs(&self, key: &Keyed, numbers: IvSequence, ivs: &mut [Block]) {
+    fn fill_ivs(&self, key: &KeyedMode, numbers: IvSequence, ivs: &mut [Block]) {
         let layout = numbers.layout;
         for (iv, number) in ivs.iter_mut().zip(numbers.clone()) {
             // Modulo 2^64, as the kernel counts.
@@ -176,7 +182,7 @@ impl Modes {
         }
     }
 
-    fn encrypt_batch(&self, batch: Batch<'_>) {
+    fn encrypt_batch(&self, batch: SectorBatch<'_>) {
         let chain = &batch.key.chain;
         match &self.extra {
             Extra::Nothing | Extra::EncryptedOffset => {}
@@ -200,7 +206,7 @@ impl Modes {
         chain.encrypt(batch.ivs, batch.data);
     }
 
-    fn decrypt_batch(&self, batch: Batch<'_>) {
+    fn decrypt_batch(&self, batch: SectorBatch<'_>) {
         let chain = &batch.key.chain;
         match &self.extra {
             Extra::Nothing | Extra::EncryptedOffset => chain.decrypt(batch.ivs, batch.data),
@@ -229,25 +235,25 @@ impl Modes {
     }
 }
 
-impl Keyed {
-    fn new(spec: &CipherSpec, key: &[u8], backend: Backend) -> Option<Keyed> {
+impl KeyedMode {
+    fn new(spec: &CipherSpec, key: &[u8], backend: XtsBackend) -> Option<KeyedMode> {
         if spec.chain_mode() == "adiantum" {
-            return Some(Keyed { chain: Box::new(Adiantum::new(spec, key, backend)?), salted: None });
+            return Some(KeyedMode { chain: Box::new(Adiantum::new(spec, key, backend)?), salted: None });
         }
-        let algorithm = Algorithm::by_name(spec.cipher_name())?;
+        let algorithm = ServedCipher::by_name(spec.cipher_name())?;
         let salted = match spec.iv_mode() {
             IvMode::Essiv(name) => {
-                let salt: Zeroizing<Digest> = EssivHash::by_name(name)?.digest(key);
+                let salt: Zeroizing<HashDigest> = EssivHash::by_name(name)?.digest(key);
                 Some(algorithm.cipher(&salt, backend)?)
             }
             _ => None,
         };
-        Some(Keyed { chain: chain(spec.chain_mode(), algorithm, key, backend)?, salted })
+        Some(KeyedMode { chain: chain(spec.chain_mode(), algorithm, key, backend)?, salted })
     }
 }
 
 /// The chaining mode called `name`; nothing if there is none or the key does not fit.
-fn chain(name: &str, algorithm: Algorithm, key: &[u8], backend: Backend) -> Option<Box<dyn Chain>> {
+fn chain(name: &str, algorithm: ServedCipher, key: &[u8], backend: XtsBackend) -> Option<Box<dyn ChainMode>> {
     Some(match name {
         "ecb" => Box::new(Ecb(algorithm.cipher(key, backend)?)),
         "cbc" => Box::new(Cbc(algorithm.cipher(key, backend)?)),
@@ -258,16 +264,16 @@ fn chain(name: &str, algorithm: Algorithm, key: &[u8], backend: Backend) -> Opti
     })
 }
 
-fn name(spec: &CipherSpec, backend: Backend) -> Option<&'static str> {
-    match Stream::by_name(spec.cipher_name()) {
+fn name(spec: &CipherSpec, backend: XtsBackend) -> Option<&'static str> {
+    match AdiantumStream::by_name(spec.cipher_name()) {
         Some(_) => Some(nh::backend_name()),
-        None => Some(Algorithm::by_name(spec.cipher_name())?.backend_name(backend)),
+        None => Some(ServedCipher::by_name(spec.cipher_name())?.backend_name(backend)),
     }
 }
 
 /// Some sectors under one key.
-struct Batch<'a> {
-    key: &'a Keyed,
+struct SectorBatch<'a> {
+    key: &'a KeyedMode,
     numbers: IvSequence,
     ivs: &'a mut [Block],
     sector_blocks: usize,
@@ -275,7 +281,7 @@ struct Batch<'a> {
 }
 
 /// Replaces each IV by the encryption of a block of zeros with it.
-fn encrypt_zeros(chain: &dyn Chain, ivs: &mut [Block]) {
+fn encrypt_zeros(chain: &dyn ChainMode, ivs: &mut [Block]) {
     let mut blocks = [Block::default(); BATCH];
     let blocks = &mut blocks[..ivs.len()];
     // Sectors of one block each.

@@ -21,27 +21,27 @@ const LINE: usize = 4;
 const FEW: usize = 8;
 
 /// Blocks on their way through a back end, in its parallel calls as far as they pay.
-pub(super) struct Blocks<'a>(pub(super) &'a mut [Block]);
+pub(super) struct BlockGroup<'a>(pub(super) &'a mut [Block]);
 
-impl BlockSizeUser for Blocks<'_> {
+impl BlockSizeUser for BlockGroup<'_> {
     type BlockSize = U16;
 }
 
-impl BlockCipherEncClosure for Blocks<'_> {
+impl BlockCipherEncClosure for BlockGroup<'_> {
     #[inline(always)]
     fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, backend: &B) {
         self.run::<B>(|blocks| backend.encrypt_par_blocks(blocks.into()), |block| backend.encrypt_block(block.into()));
     }
 }
 
-impl BlockCipherDecClosure for Blocks<'_> {
+impl BlockCipherDecClosure for BlockGroup<'_> {
     #[inline(always)]
     fn call<B: BlockCipherDecBackend<BlockSize = U16>>(self, backend: &B) {
         self.run::<B>(|blocks| backend.decrypt_par_blocks(blocks.into()), |block| backend.decrypt_block(block.into()));
     }
 }
 
-impl Blocks<'_> {
+impl BlockGroup<'_> {
     #[inline(always)]
     fn run<B>(self, many: impl Fn(&mut ParBlocks<B>), one: impl Fn(&mut Block))
     where
@@ -85,7 +85,7 @@ impl<F: Fn(&mut [Block])> BlockCipherEncClosure for Chained<'_, F> {
         match lanes {
             [lane] => chain_one(backend, *lane, data),
             lanes => chain(lanes, data, |row| {
-                BlockCipherEncClosure::call(Blocks(row), backend);
+                BlockCipherEncClosure::call(BlockGroup(row), backend);
             }),
         }
     }

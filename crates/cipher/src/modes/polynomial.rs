@@ -23,7 +23,7 @@ pub(super) struct Polynomial {
 
 /// A number below 2^131: its low 128 bits and the others.
 #[derive(Clone, Copy)]
-struct Number {
+struct PolyNumber {
     low: u128,
     top: u64,
 }
@@ -36,17 +36,17 @@ impl Polynomial {
 
     /// The value of the polynomial whose coefficients are `blocks`.
     pub(super) fn value(&self, blocks: &[Block]) -> u128 {
-        let zero = Number { low: 0, top: 0 };
+        let zero = PolyNumber { low: 0, top: 0 };
         let sum = blocks.iter().fold(zero, |sum, block| {
             let (low, carry) = sum.low.overflowing_add(u128::from_le_bytes((*block).into()));
-            self.times_point(Number { low, top: sum.top + u64::from(carry) + 1 })
+            self.times_point(PolyNumber { low, top: sum.top + u64::from(carry) + 1 })
         });
         sum.reduced()
     }
 
     /// 2^130 is 5, so what is left of it is added 5 times below it. The high half of the point is
     /// a multiple of 4, so 2^128 times that is 5/4 of it.
-    fn times_point(&self, number: Number) -> Number {
+    fn times_point(&self, number: PolyNumber) -> PolyNumber {
         let [x0, x1] = *self.point;
         let folded = x1 + (x1 >> 2);
         let [n0, n1] = halves(number.low);
@@ -58,11 +58,11 @@ impl Polynomial {
         let above = (top >> 2) + (top & !3);
         let low = u128::from(low) | u128::from(middle) << 64;
         let (low, carry) = low.overflowing_add(above.into());
-        Number { low, top: (top & 3) + u64::from(carry) }
+        PolyNumber { low, top: (top & 3) + u64::from(carry) }
     }
 }
 
-impl Number {
+impl PolyNumber {
     /// The low 128 bits once 2^130 - 5 is taken off, if it can be; in the same time if not.
     fn reduced(self) -> u128 {
         let (less, carry) = self.low.overflowing_add(5);

@@ -16,7 +16,7 @@ use cryptline_sys::SecretBox;
 use zeroize::Zeroizing;
 
 use super::blocks::BlockCipher;
-use super::lanes::{Rounds, Width, Words, groups};
+use super::lanes::{BlockWords, CipherRounds, ProvenWidth, groups};
 #[cfg(target_arch = "x86_64")]
 use super::lanes::{Words256, Words512, filled_up};
 use super::parallel::chain;
@@ -29,21 +29,21 @@ const PHI: u32 = 0x9e37_79b9;
 type RoundKeys = [[u32; 4]; ROUNDS + 1];
 
 pub(super) struct Serpent {
-    keys: SecretBox<Keys>,
-    width: Width,
+    keys: SecretBox<SerpentKeys>,
+    width: ProvenWidth,
 }
 
-struct Keys(RoundKeys);
+struct SerpentKeys(RoundKeys);
 
-wiped_when_dropped!(Keys { 0 });
+wiped_when_dropped!(SerpentKeys { 0 });
 
 impl Serpent {
     /// `key` has 16 to 32 bytes.
-    pub(super) fn new(key: &[u8], width: Width) -> Option<Serpent> {
+    pub(super) fn new(key: &[u8], width: ProvenWidth) -> Option<Serpent> {
         if !(16..=32).contains(&key.len()) {
             return None;
         }
-        let mut keys = SecretBox::new(Keys([[0; 4]; ROUNDS + 1]));
+        let mut keys = SecretBox::new(SerpentKeys([[0; 4]; ROUNDS + 1]));
         expand(key, &mut keys.0);
         Some(Serpent { keys, width })
     }
@@ -54,12 +54,12 @@ impl Serpent {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the proof says that the CPU has AVX-512's foundation and AVX2, all that the
             // function is compiled for.
-            Width::Words512(cpu) => unsafe { crypt_512::<ENCRYPT>(cpu, keys, blocks) },
+            ProvenWidth::Words512(cpu) => unsafe { crypt_512::<ENCRYPT>(cpu, keys, blocks) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the proof says that the CPU has AVX2, all that the function is compiled for.
-            Width::Words256(cpu) => unsafe { crypt_256::<ENCRYPT>(cpu, keys, blocks) },
+            ProvenWidth::Words256(cpu) => unsafe { crypt_256::<ENCRYPT>(cpu, keys, blocks) },
             _ => {
-                groups::<u32, Keys, ENCRYPT>((), (), keys, blocks);
+                groups::<u32, SerpentKeys, ENCRYPT>((), (), keys, blocks);
             }
         }
     }
@@ -84,31 +84,31 @@ impl BlockCipher for Serpent {
 }
 
 /// Name of the implementation, for people.
-pub(super) fn name(width: Width) -> &'static str {
+pub(super) fn name(width: ProvenWidth) -> &'static str {
     match width {
-        Width::Words512(_) => "serpent (avx512)",
-        Width::Words256(_) => "serpent (avx2)",
-        Width::Portable => "serpent (portable)",
+        ProvenWidth::Words512(_) => "serpent (avx512)",
+        ProvenWidth::Words256(_) => "serpent (avx2)",
+        ProvenWidth::Portable => "serpent (portable)",
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx2")]
-fn crypt_512<const ENCRYPT: bool>(cpu: crate::cpu::detection::Avx512, keys: &Keys, blocks: &mut [[u8; 16]]) {
-    let rest = groups::<[Words512; 2], Keys, ENCRYPT>(cpu, (), keys, blocks);
-    let rest = groups::<Words512, Keys, ENCRYPT>(cpu, (), keys, rest);
-    filled_up::<Words512, Keys, ENCRYPT>(cpu, (), keys, rest);
+fn crypt_512<const ENCRYPT: bool>(cpu: crate::cpu::detection::Avx512, keys: &SerpentKeys, blocks: &mut [[u8; 16]]) {
+    let rest = groups::<[Words512; 2], SerpentKeys, ENCRYPT>(cpu, (), keys, blocks);
+    let rest = groups::<Words512, SerpentKeys, ENCRYPT>(cpu, (), keys, rest);
+    filled_up::<Words512, SerpentKeys, ENCRYPT>(cpu, (), keys, rest);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn crypt_256<const ENCRYPT: bool>(cpu: crate::cpu::detection::Words256, keys: &Keys, blocks: &mut [[u8; 16]]) {
-    let rest = groups::<[Words256; 2], Keys, ENCRYPT>(cpu, (), keys, blocks);
-    let rest = groups::<Words256, Keys, ENCRYPT>(cpu, (), keys, rest);
-    filled_up::<Words256, Keys, ENCRYPT>(cpu, (), keys, rest);
+fn crypt_256<const ENCRYPT: bool>(cpu: crate::cpu::detection::Words256, keys: &SerpentKeys, blocks: &mut [[u8; 16]]) {
+    let rest = groups::<[Words256; 2], SerpentKeys, ENCRYPT>(cpu, (), keys, blocks);
+    let rest = groups::<Words256, SerpentKeys, ENCRYPT>(cpu, (), keys, rest);
+    filled_up::<Words256, SerpentKeys, ENCRYPT>(cpu, (), keys, rest);
 }
 
-impl<W: Words> Rounds<W> for Keys {
+impl<W: BlockWords> CipherRounds<W> for SerpentKeys {
     type More = ();
 
     #[inline(always)]
@@ -133,7 +133,7 @@ macro_rules! rounds_back {
 }
 
 #[inline(always)]
-fn encrypted<W: Words>(cpu: W::Cpu, keys: &RoundKeys, mut text: [W; 4]) -> [W; 4] {
+fn encrypted<W: BlockWords>(cpu: W::Cpu, keys: &RoundKeys, mut text: [W; 4]) -> [W; 4] {
     rounds! { text, cpu, keys,
     0 s0 1 s1 2 s2 3 s3 4 s4 5 s5 6 s6 7 s7
     8 s0 9 s1 10 s2 11 s3 12 s4 13 s5 14 s6 15 s7
@@ -144,7 +144,7 @@ fn encrypted<W: Words>(cpu: W::Cpu, keys: &RoundKeys, mut text: [W; 4]) -> [W; 4
 }
 
 #[inline(always)]
-fn decrypted<W: Words>(cpu: W::Cpu, keys: &RoundKeys, text: [W; 4]) -> [W; 4] {
+fn decrypted<W: BlockWords>(cpu: W::Cpu, keys: &RoundKeys, text: [W; 4]) -> [W; 4] {
     let last = boxes::i7(with_key(cpu, &keys[ROUNDS], text));
     let mut text = with_key(cpu, &keys[ROUNDS - 1], last);
     rounds_back! { text, cpu, keys,
@@ -157,7 +157,7 @@ fn decrypted<W: Words>(cpu: W::Cpu, keys: &RoundKeys, text: [W; 4]) -> [W; 4] {
 
 /// The linear transformation.
 #[inline(always)]
-fn mixed<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
+fn mixed<W: BlockWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     let (a, c) = (a.rotate::<13, 19>(), c.rotate::<3, 29>());
     let b = b.xor(a).xor(c).rotate::<1, 31>();
     let d = d.xor(c).xor(a.shift_left::<3>()).rotate::<7, 25>();
@@ -167,7 +167,7 @@ fn mixed<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
 }
 
 #[inline(always)]
-fn mixed_back<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
+fn mixed_back<W: BlockWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     let c = c.rotate::<10, 22>().xor(d).xor(b.shift_left::<7>());
     let a = a.rotate::<27, 5>().xor(b).xor(d);
     let d = d.rotate::<25, 7>().xor(c).xor(a.shift_left::<3>());
@@ -176,7 +176,7 @@ fn mixed_back<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
 }
 
 #[inline(always)]
-fn with_key<W: Words>(cpu: W::Cpu, key: &[u32; 4], [a, b, c, d]: [W; 4]) -> [W; 4] {
+fn with_key<W: BlockWords>(cpu: W::Cpu, key: &[u32; 4], [a, b, c, d]: [W; 4]) -> [W; 4] {
     [
         a.xor(W::splat(cpu, key[0])),
         b.xor(W::splat(cpu, key[1])),

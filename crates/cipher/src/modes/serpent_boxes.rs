@@ -1,10 +1,10 @@
 //! Serpent's S-boxes and their inverses as circuits: bit n of a value is in word n. Found by a search of
 //! our own for few operations; the tests compare each with its table.
 
-use super::lanes::Words;
+use super::lanes::BlockWords;
 
 #[inline(always)]
-pub(super) fn s0<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
+pub(super) fn s0<W: BlockWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     let t1 = d.xor(a);
     let t2 = t1.xor(c);
     let t3 = d.and(a);
@@ -23,7 +23,7 @@ pub(super) fn s0<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
 }
 
 #[inline(always)]
-pub(super) fn s1<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
+pub(super) fn s1<W: BlockWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     let t1 = a.not_and(b);
     let t2 = t1.not();
     let t3 = d.xor(b);
@@ -43,7 +43,7 @@ pub(super) fn s1<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
 }
 
 #[inline(always)]
-pub(super) fn s2<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
+pub(super) fn s2<W: BlockWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     let t1 = c.and(a);
     let t2 = t1.xor(d);
     let t3 = t2.not_and(b);
@@ -62,7 +62,7 @@ pub(super) fn s2<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
 }
 
 #[inline(always)]
-pub(super) fn s3<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
+pub(super) fn s3<W: BlockWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     let t1 = d.not_and(c);
     let t2 = t1.not_and(b);
     let t3 = c.not_and(d);
@@ -83,7 +83,7 @@ pub(super) fn s3<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
 }
 
 #[inline(always)]
-pub(super) fn s4<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
+pub(super) fn s4<W: BlockWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     let t1 = a.not_and(d);
     let t2 = t1.xor(c);
     let t3 = t2.or(b);
@@ -103,7 +103,7 @@ pub(super) fn s4<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
 }
 
 #[inline(always)]
-pub(super) fn s5<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
+pub(super) fn s5<W: BlockWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     let t1 = b.not_and(a);
     let t2 = t1.xor(c);
     let t3 = d.not();
@@ -123,7 +123,7 @@ pub(super) fn s5<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
 }
 
 #[inline(always)]
-pub(super) fn s6<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
+pub(super) fn s6<W: BlockWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     let t1 = d.and(a);
     let t2 = t1.xor(c);
     let t3 = b.not();
@@ -142,7 +142,7 @@ pub(super) fn s6<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
 }
 
 #[inline(always)]
-pub(super) fn s7<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
+pub(super) fn s7<W: BlockWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     let t1 = b.not_and(c);
     let t2 = t1.xor(d);
     let t3 = t2.not_and(a);
@@ -163,7 +163,7 @@ pub(super) fn s7<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
 }
 
 #[inline(always)]
-pub(super) fn i0<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
+pub(super) fn i0<W: BlockWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     let t1 = b.or(a);
     let t2 = t1.xor(c);
     let t3 = t2.not();
@@ -182,7 +182,7 @@ pub(super) fn i0<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
 }
 
 #[inline(always)]
-pub(super) fn i1<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
+pub(super) fn i1<W: BlockWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     let t1 = b.not_and(d);
     let t2 = t1.xor(a);
     let t3 = t2.xor(d);
@@ -201,7 +201,7 @@ pub(super) fn i1<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
 }
 
 #[inline(always)]
-pub(super) fn i2<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
+pub(super) fn i2<W: BlockWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     let t1 = c.xor(b);
     let t2 = d.xor(a);
     let t3 = t1.xor(d);
@@ -220,7 +220,7 @@ pub(super) fn i2<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
 }
 
 #[inline(always)]
-pub(super) fn i3<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
+pub(super) fn i3<W: BlockWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     let t1 = c.xor(b);
     let t2 = c.not_and(b);
     let t3 = t2.xor(a);
@@ -240,7 +240,7 @@ pub(super) fn i3<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
 }
 
 #[inline(always)]
-pub(super) fn i4<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
+pub(super) fn i4<W: BlockWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     let t1 = b.or(a);
     let t2 = t1.xor(c);
     let t3 = t2.xor(d);
@@ -260,7 +260,7 @@ pub(super) fn i4<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
 }
 
 #[inline(always)]
-pub(super) fn i5<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
+pub(super) fn i5<W: BlockWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     let t1 = b.not_and(c);
     let t2 = t1.xor(d);
     let t3 = d.and(b);
@@ -280,7 +280,7 @@ pub(super) fn i5<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
 }
 
 #[inline(always)]
-pub(super) fn i6<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
+pub(super) fn i6<W: BlockWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     let t1 = a.not_and(c);
     let t2 = t1.xor(d);
     let t3 = t2.not();
@@ -299,7 +299,7 @@ pub(super) fn i6<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
 }
 
 #[inline(always)]
-pub(super) fn i7<W: Words>([a, b, c, d]: [W; 4]) -> [W; 4] {
+pub(super) fn i7<W: BlockWords>([a, b, c, d]: [W; 4]) -> [W; 4] {
     let t1 = b.and(a);
     let t2 = t1.not_and(d);
     let t3 = t2.xor(c);

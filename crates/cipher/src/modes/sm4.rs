@@ -10,8 +10,8 @@
 use cryptline_sys::SecretBox;
 use zeroize::Zeroize;
 
-use super::bytes::{Bytes, swapped};
-use super::lanes::{Rounds, Words};
+use super::bytes::{ByteWords, swapped};
+use super::lanes::{BlockWords, CipherRounds};
 
 const ROUNDS: usize = 32;
 /// FK.
@@ -23,15 +23,15 @@ const BACK: u64 = 0xf3ab_34a9_74a6_b589;
 const BACK_PLUS: i32 = 0xd3;
 
 /// The round keys.
-pub(super) struct Keys([u32; ROUNDS]);
+pub(super) struct Sm4Keys([u32; ROUNDS]);
 
-wiped_when_dropped!(Keys { 0 });
+wiped_when_dropped!(Sm4Keys { 0 });
 
-impl Keys {
+impl Sm4Keys {
     /// `key` has 16 bytes.
-    pub(super) fn new(key: &[u8]) -> Option<SecretBox<Keys>> {
+    pub(super) fn new(key: &[u8]) -> Option<SecretBox<Sm4Keys>> {
         let key: &[u8; 16] = key.try_into().ok()?;
-        let mut keys = SecretBox::new(Keys([0; ROUNDS]));
+        let mut keys = SecretBox::new(Sm4Keys([0; ROUNDS]));
         let mut words = swapped(u32::load((), &[*key]));
         for (word, start) in words.iter_mut().zip(START) {
             *word ^= start;
@@ -53,7 +53,7 @@ fn constant(number: u8) -> u32 {
     u32::from_be_bytes(bytes)
 }
 
-impl<W: Bytes> Rounds<W> for Keys {
+impl<W: ByteWords> CipherRounds<W> for Sm4Keys {
     type More = W::Gfni;
 
     #[inline(always)]
@@ -71,7 +71,7 @@ impl<W: Bytes> Rounds<W> for Keys {
 }
 
 #[inline(always)]
-fn round<W: Bytes>(cpu: W::Cpu, gfni: W::Gfni, key: u32, [a, b, c, d]: [W; 4]) -> W {
+fn round<W: ByteWords>(cpu: W::Cpu, gfni: W::Gfni, key: u32, [a, b, c, d]: [W; 4]) -> W {
     let mixed = sbox(b.xor(c).xor(d).xor(W::splat(cpu, key)), gfni);
     // Rotated by 0, 2, 10, 18 and 24: by whole bytes first, which are moves.
     let by_two = mixed.xor(mixed.rotate::<8, 24>()).xor(mixed.rotate::<16, 16>()).rotate::<2, 30>();
@@ -79,6 +79,6 @@ fn round<W: Bytes>(cpu: W::Cpu, gfni: W::Gfni, key: u32, [a, b, c, d]: [W; 4]) -
 }
 
 #[inline(always)]
-fn sbox<W: Bytes>(word: W, gfni: W::Gfni) -> W {
+fn sbox<W: ByteWords>(word: W, gfni: W::Gfni) -> W {
     word.affine::<INTO_PLUS>(gfni, INTO).affine_inverse::<BACK_PLUS>(gfni, BACK)
 }

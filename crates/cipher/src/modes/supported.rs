@@ -1,7 +1,7 @@
 //! Which cipher words are served here, and what the kernel says to parts that do not go together.
 
-use super::adiantum::Stream;
-use super::blocks::Algorithm;
+use super::adiantum::AdiantumStream;
+use super::blocks::ServedCipher;
 use super::hash::EssivHash;
 use crate::spec::{CipherSpec, IvMode, SpecError};
 
@@ -35,7 +35,7 @@ fn is_known(spec: &CipherSpec) -> bool {
     if spec.chain_mode() == "adiantum" {
         // IVs of loop-AES and TrueCrypt have 16 bytes, not 32, and SPDK knows AES-XTS alone.
         let iv_fits = !matches!(spec.iv_mode(), IvMode::Lmk | IvMode::Tcw | IvMode::Spdk);
-        return Stream::by_name(spec.cipher_name()).is_some() && iv_fits;
+        return AdiantumStream::by_name(spec.cipher_name()).is_some() && iv_fits;
     }
     let iv_fits = match spec.iv_mode() {
         IvMode::None => spec.chain_mode() == "ecb",
@@ -43,7 +43,7 @@ fn is_known(spec: &CipherSpec) -> bool {
         IvMode::Lmk => spec.chain_mode() == "cbc",
         _ => true,
     };
-    Algorithm::by_name(spec.cipher_name()).is_some()
+    ServedCipher::by_name(spec.cipher_name()).is_some()
         && ["ecb", "cbc", "ctr", "xts", "lrw"].contains(&spec.chain_mode())
         && iv_fits
 }

@@ -6,9 +6,9 @@ use cryptline_sys::SecretBox;
 use crate::iv::IvSequence;
 
 /// The secrets behind the cipher keys.
-pub(super) struct TrueCrypt(SecretBox<Secrets>);
+pub(super) struct TrueCrypt(SecretBox<WhiteningKeys>);
 
-struct Secrets {
+struct WhiteningKeys {
     iv_start: [u8; 16],
     whitening: [u8; 16],
 }
@@ -17,7 +17,7 @@ impl TrueCrypt {
     /// `extra` is the start of the IV and the whitening, 16 bytes each.
     pub(super) fn new(extra: &[u8]) -> Option<TrueCrypt> {
         let (iv_start, whitening) = extra.split_first_chunk()?;
-        Some(TrueCrypt(SecretBox::new(Secrets { iv_start: *iv_start, whitening: *whitening.first_chunk()? })))
+        Some(TrueCrypt(SecretBox::new(WhiteningKeys { iv_start: *iv_start, whitening: *whitening.first_chunk()? })))
     }
 
     pub(super) fn fill_ivs(&self, numbers: IvSequence, ivs: &mut [Block]) {

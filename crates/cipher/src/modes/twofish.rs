@@ -53,9 +53,9 @@ const Q: [[u8; 256]; 2] = [permutation(&NIBBLES[0]), permutation(&NIBBLES[1])];
 const CYCLES: usize = 8;
 const CYCLE_KEYS: usize = 4;
 
-pub(super) struct Twofish(SecretBox<Schedule>);
+pub(super) struct Twofish(SecretBox<TwofishSchedule>);
 
-struct Schedule {
+struct TwofishSchedule {
     /// The function g, by the bytes of its argument.
     tables: [[u32; 256]; 4],
     before: [u32; 4],
@@ -63,10 +63,10 @@ struct Schedule {
     rounds: [[u32; CYCLE_KEYS]; CYCLES],
 }
 
-wiped_when_dropped!(Schedule { tables, before, after, rounds });
+wiped_when_dropped!(TwofishSchedule { tables, before, after, rounds });
 
 /// Blocks that go through the rounds side by side.
-type State<const N: usize> = [[u32; 4]; N];
+type TwofishBlocks<const N: usize> = [[u32; 4]; N];
 
 impl Twofish {
     /// `key` has 16, 24 or 32 bytes.
@@ -74,7 +74,7 @@ impl Twofish {
         if ![16, 24, 32].contains(&key.len()) {
             return None;
         }
-        let mut schedule = SecretBox::new(Schedule {
+        let mut schedule = SecretBox::new(TwofishSchedule {
             tables: [[0; 256]; 4],
             before: [0; 4],
             after: [0; 4],
@@ -84,7 +84,7 @@ impl Twofish {
         Some(Twofish(schedule))
     }
 
-    fn each(&self, blocks: &mut [Block], two: fn(&Schedule, &mut State<2>)) {
+    fn each(&self, blocks: &mut [Block], two: fn(&TwofishSchedule, &mut TwofishBlocks<2>)) {
         let (pairs, rest) = blocks.as_chunks_mut::<2>();
         for pair in pairs {
             let mut state = pair.map(words);
@@ -102,11 +102,11 @@ impl Twofish {
 
 impl BlockCipher for Twofish {
     fn encrypt(&self, blocks: &mut [Block]) {
-        self.each(blocks, Schedule::encrypt);
+        self.each(blocks, TwofishSchedule::encrypt);
     }
 
     fn decrypt(&self, blocks: &mut [Block]) {
-        self.each(blocks, Schedule::decrypt);
+        self.each(blocks, TwofishSchedule::decrypt);
     }
 
     fn encrypt_chained(&self, lanes: &mut [Block], sectors: &mut [Block]) {
@@ -114,7 +114,7 @@ impl BlockCipher for Twofish {
     }
 }
 
-impl Schedule {
+impl TwofishSchedule {
     fn expand(&mut self, key: &[u8]) {
         let (parts, _) = key.as_chunks::<8>();
         let mut code = Zeroizing::new([[0; 4]; 4]);
@@ -166,7 +166,7 @@ impl Schedule {
         [sum.wrapping_add(keys[0]), sum.wrapping_add(b).wrapping_add(keys[1])]
     }
 
-    fn encrypt<const N: usize>(&self, state: &mut State<N>) {
+    fn encrypt<const N: usize>(&self, state: &mut TwofishBlocks<N>) {
         let mut text = state.map(|block| xor(block, self.before));
         for &[k0, k1, k2, k3] in &self.rounds {
             text = text.map(|[a, b, mut c, mut d]| {
@@ -180,7 +180,7 @@ impl Schedule {
         *state = text.map(|[a, b, c, d]| xor([c, d, a, b], self.after));
     }
 
-    fn decrypt<const N: usize>(&self, state: &mut State<N>) {
+    fn decrypt<const N: usize>(&self, state: &mut TwofishBlocks<N>) {
         let mut text = state.map(|block| {
             let [c, d, a, b] = xor(block, self.after);
             [a, b, c, d]

@@ -10,7 +10,7 @@
 //! The file's own head describes it. The plaintext is made here once more, since the kernel's sums
 //! would not match any other.
 
-use crate::{Backend, CipherSpec, SectorCipher, SectorOptions};
+use crate::{CipherSpec, SectorCipher, SectorOptions, XtsBackend};
 use base16ct::lower::encode_string as hex;
 use sha2::{Digest, Sha256};
 
@@ -86,10 +86,10 @@ fn plaintext() -> Vec<u8> {
 
 /// The vectors with each back end of this CPU in turn.
 fn on_every_back_end() -> Vec<Vector> {
-    Backend::available().into_iter().flat_map(vectors).collect()
+    XtsBackend::available().into_iter().flat_map(vectors).collect()
 }
 
-fn vectors(backend: Backend) -> Vec<Vector> {
+fn vectors(backend: XtsBackend) -> Vec<Vector> {
     let mut vectors: Vec<Vector> = Vec::new();
     let lines = GOLDEN.lines();
     for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -127,7 +127,7 @@ fn length(table: &str) -> usize {
 }
 
 /// The cipher of `START LENGTH crypt CIPHER KEY IV_OFFSET DEVICE OFFSET [COUNT OPTION...]`.
-fn cipher(table: &str, backend: Backend) -> SectorCipher {
+fn cipher(table: &str, backend: XtsBackend) -> SectorCipher {
     let words: Vec<&str> = table.split(' ').collect();
     let ["0", _, "crypt", cipher, key, iv_offset, "DEVICE", "0", options @ ..] = &words[..] else {
         panic!("not a table of this file: {table}");

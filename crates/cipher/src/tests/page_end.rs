@@ -6,7 +6,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use crate::{Backend, CipherSpec, SectorCipher, SectorOptions};
+use crate::{CipherSpec, SectorCipher, SectorOptions, XtsBackend};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 /// At least a page of any Linux, and a multiple of one.
@@ -46,7 +46,7 @@ impl Drop for Fenced {
     }
 }
 
-fn cipher(backend: Backend, sector_size: u32) -> SectorCipher {
+fn cipher(backend: XtsBackend, sector_size: u32) -> SectorCipher {
     let options = SectorOptions { sector_size, iv_offset: 0, iv_large_sectors: false };
     let key: Vec<u8> = (0..64).collect();
     let spec = CipherSpec::parse("aes-xts-plain64").expect("a cipher word");
@@ -56,7 +56,7 @@ fn cipher(backend: Backend, sector_size: u32) -> SectorCipher {
 #[test]
 fn requests_stay_inside_their_buffers() {
     let mut page = Fenced::new();
-    for backend in Backend::available() {
+    for backend in XtsBackend::available() {
         for (size, sectors) in [(512, 1), (512, 9), (512, 70), (1024, 3), (4096, 1), (4096, 9)] {
             let cipher = cipher(backend, size);
             let len = usize::try_from(size).expect("at most 4096") * sectors;
@@ -76,7 +76,7 @@ fn requests_stay_inside_their_buffers() {
 #[test]
 fn ranges_stay_inside_their_buffers() {
     let mut page = Fenced::new();
-    for backend in Backend::available() {
+    for backend in XtsBackend::available() {
         let cipher = cipher(backend, 4096);
         for len in (16..=1024).step_by(16) {
             for at_end in [false, true] {

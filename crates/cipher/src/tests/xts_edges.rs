@@ -4,7 +4,7 @@
 //!
 //! The file's own head describes it, and `tests/data/xts_edges.py` made it.
 
-use crate::{Backend, CipherSpec, SectorCipher, SectorOptions};
+use crate::{CipherSpec, SectorCipher, SectorOptions, XtsBackend};
 use sha2::{Digest, Sha256};
 
 const EDGES: &str = include_str!("../../tests/data/xts-edges.txt");
@@ -87,11 +87,11 @@ fn entries<const FIELDS: usize>(kind: &str) -> Vec<[&'static str; FIELDS]> {
     found
 }
 
-fn ciphers(key: &str, sector_size: u32) -> Vec<(Backend, SectorCipher)> {
+fn ciphers(key: &str, sector_size: u32) -> Vec<(XtsBackend, SectorCipher)> {
     let options = SectorOptions { sector_size, iv_offset: 0, iv_large_sectors: false };
     let spec = CipherSpec::parse("aes-xts-plain64").unwrap();
     let make = |backend| SectorCipher::with_backend(&spec, &bytes(key), options, backend);
-    let available = Backend::available().into_iter();
+    let available = XtsBackend::available().into_iter();
     available.map(|backend| (backend, make(backend).unwrap())).collect()
 }
 

@@ -210,7 +210,7 @@ macro_rules! xts_kernel {
      [$middle128:literal, $middle192:literal, $middle256:literal]) => {
         $(#[$doc])*
         pub(in crate::xts) struct $kernel {
-            keys: cryptline_sys::SecretBox<Keys>,
+            keys: cryptline_sys::SecretBox<XtsKeys>,
             /// Proves that the functions below may run here.
             _cpu: $cpu,
         }
@@ -219,7 +219,7 @@ macro_rules! xts_kernel {
             /// Nothing where the CPU lacks a feature.
             pub(in crate::xts) fn new(key: &[u8]) -> Option<$kernel> {
                 let cpu = <$cpu>::detect()?;
-                let keys = Keys::new(cpu.aes(), key);
+                let keys = XtsKeys::new(cpu.aes(), key);
                 Some($kernel { keys, _cpu: cpu })
             }
 
@@ -277,7 +277,7 @@ macro_rules! xts_kernel {
         /// While a unit is in its rounds, the masks of the next are made.
         #[target_feature(enable = $features)]
         fn crypt_units<const ENCRYPT: bool, const MIDDLE: usize>(
-            keys: &Keys,
+            keys: &XtsKeys,
             tweaks: Tweaked<'_>,
             units: &mut [[u8; UNIT]],
         ) {
@@ -317,7 +317,7 @@ macro_rules! xts_kernel {
         /// each other, so those past the end may hold anything.
         #[target_feature(enable = $features)]
         fn crypt_slice<const ENCRYPT: bool, const MIDDLE: usize>(
-            keys: &Keys,
+            keys: &XtsKeys,
             mut ivs: IvSequence,
             blocks_before: usize,
             data: &mut [u8],

@@ -26,7 +26,7 @@ const WORD: usize = 4;
 
 /// The three schedules of XTS. Wiped when dropped.
 #[repr(C, align(64))]
-pub(super) struct Keys {
+pub(super) struct XtsKeys {
     pub(super) encrypt: Schedule,
     pub(super) decrypt: Schedule,
     pub(super) tweak: Schedule,
@@ -50,17 +50,17 @@ pub(crate) struct Schedule {
     pub(super) rounds: usize,
 }
 
-wiped_when_dropped!(Keys { encrypt, decrypt, tweak });
+wiped_when_dropped!(XtsKeys { encrypt, decrypt, tweak });
 #[cfg(target_arch = "x86_64")]
 wiped_when_dropped!(BlockKeys { encrypt, decrypt });
 wiped_when_dropped!(Schedule { first, last, middle, rounds });
 
-impl Keys {
+impl XtsKeys {
     /// Expands `key`: the data key, then the tweak key, of 16, 24 or 32 bytes each. In its
     /// place before anything secret is in it, so that no copy stays behind where it was made.
-    pub(super) fn new(cpu: AesCpu, key: &[u8]) -> SecretBox<Keys> {
+    pub(super) fn new(cpu: AesCpu, key: &[u8]) -> SecretBox<XtsKeys> {
         let mut boxed =
-            SecretBox::new(Keys { encrypt: Schedule::EMPTY, decrypt: Schedule::EMPTY, tweak: Schedule::EMPTY });
+            SecretBox::new(XtsKeys { encrypt: Schedule::EMPTY, decrypt: Schedule::EMPTY, tweak: Schedule::EMPTY });
         let keys = &mut *boxed;
         let (data_key, tweak_key) = key.split_at(key.len() / 2);
         keys.encrypt.expand(cpu, data_key);
@@ -74,7 +74,7 @@ impl Keys {
 
 #[cfg(target_arch = "x86_64")]
 impl BlockKeys {
-    /// Expands `key`, of 16, 24 or 32 bytes, in its place, as [`Keys::new`] does.
+    /// Expands `key`, of 16, 24 or 32 bytes, in its place, as [`XtsKeys::new`] does.
     pub(crate) fn new(cpu: AesCpu, key: &[u8]) -> SecretBox<BlockKeys> {
         let mut boxed = SecretBox::new(BlockKeys { encrypt: Schedule::EMPTY, decrypt: Schedule::EMPTY });
         let keys = &mut *boxed;

@@ -51,7 +51,7 @@ fn the_last_key_is_in_the_first_one_for_data_but_not_for_ivs() {
         return crate::skip("the CPU has no AES instructions");
     };
     let half = unhex(EXAMPLES[0][0]);
-    let keys = Keys::new(cpu, &[&half[..], &half].concat());
+    let keys = XtsKeys::new(cpu, &[&half[..], &half].concat());
     let folded: Vec<u8> =
         std::iter::zip(half.repeat(COPIES), keys.tweak.last).map(|(first, last)| first ^ last).collect();
     let half = half.repeat(COPIES);
@@ -66,12 +66,12 @@ fn wiping_leaves_no_byte_of_a_key() {
     let Some(cpu) = AesCpu::detect() else {
         return crate::skip("the CPU has no AES instructions");
     };
-    let mut keys = Keys::new(cpu, &[0xa5; 64]);
+    let mut keys = XtsKeys::new(cpu, &[0xa5; 64]);
     keys.zeroize();
     for schedule in [&keys.encrypt, &keys.decrypt, &keys.tweak] {
         assert_eq!(schedule.first, [0; ROUND_KEY_BYTES]);
         assert_eq!(schedule.last, [0; ROUND_KEY_BYTES]);
         assert_eq!(schedule.middle, [[0; ROUND_KEY_BYTES]; ROUND_KEYS_MAX - 2]);
     }
-    assert!(keys.encrypt.rounds == 0 && std::mem::needs_drop::<Keys>());
+    assert!(keys.encrypt.rounds == 0 && std::mem::needs_drop::<XtsKeys>());
 }

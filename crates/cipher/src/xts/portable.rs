@@ -89,11 +89,17 @@ where
 {
     /// Encrypts the IVs of up to [`IV_BATCH`] sectors at once, then does `work` on those sectors.
     #[inline(always)]
-    fn for_each_batch(&self, mut ivs: IvSequence, sector_bytes: usize, data: &mut [u8], work: impl Fn(Batch<'_>)) {
+    fn for_each_batch(
+        &self,
+        mut ivs: IvSequence,
+        sector_bytes: usize,
+        data: &mut [u8],
+        work: impl Fn(PortableBatch<'_>),
+    ) {
         let (blocks, odd) = Block::slice_as_chunks_mut(data);
         assert!(odd.is_empty(), "whole blocks");
         let sector_blocks = sector_bytes / BLOCK_BYTES;
-        // Not wiped, here and in `Batch::run`: the text is the caller's own, which lies in the
+        // Not wiped, here and in `PortableBatch::run`: the text is the caller's own, which lies in the
         // caller's buffer too, and a tweak tells nothing about the keys. Wiping 3 KiB of stack
         // would make a request of 4 KiB some 5 % slower.
         let mut sector_tweaks = [Block::default(); IV_BATCH];
@@ -101,7 +107,7 @@ where
             let sector_tweaks = &mut sector_tweaks[..data.len() / sector_blocks];
             ivs.fill(sector_tweaks);
             self.0.tweak.encrypt_blocks(sector_tweaks);
-            work(Batch { tweaks: Tweaks::new(sector_tweaks, sector_blocks), data });
+            work(PortableBatch { tweaks: PortableTweaks::new(sector_tweaks, sector_blocks), data });
         }
     }
 }
@@ -111,7 +117,7 @@ where
     C: BlockCipherEncrypt + BlockSizeUser<BlockSize = U16>,
 {
     /// Does `work` on a part of one sector, as if it were a sector that begins there.
-    fn for_slice(&self, mut ivs: IvSequence, blocks_before: usize, data: &mut [u8], work: impl Fn(Batch<'_>)) {
+    fn for_slice(&self, mut ivs: IvSequence, blocks_before: usize, data: &mut [u8], work: impl Fn(PortableBatch<'_>)) {
         let (data, odd) = Block::slice_as_chunks_mut(data);
         assert!(odd.is_empty(), "whole blocks");
         let mut tweak = [Block::default()];
@@ -119,36 +125,36 @@ where
         self.0.tweak.encrypt_blocks(&mut tweak);
         let first = advance(from_bytes(tweak[0].into()), blocks_before);
         tweak[0] = to_bytes(first).into();
-        work(Batch { tweaks: Tweaks::new(&tweak, data.len()), data });
+        work(PortableBatch { tweaks: PortableTweaks::new(&tweak, data.len()), data });
     }
 }
 
 /// Sectors with their encrypted IVs. As a closure it becomes code inside the backend's own
 /// function, so that tweaks and XORs are compiled for the same vector registers as its AES rounds.
-struct Batch<'a> {
-    tweaks: Tweaks<'a>,
+struct PortableBatch<'a> {
+    tweaks: PortableTweaks<'a>,
     data: &'a mut [Block],
 }
 
-impl BlockSizeUser for Batch<'_> {
+impl BlockSizeUser for PortableBatch<'_> {
     type BlockSize = U16;
 }
 
-impl BlockCipherEncClosure for Batch<'_> {
+impl BlockCipherEncClosure for PortableBatch<'_> {
     #[inline(always)]
     fn call<B: BlockCipherEncBackend<BlockSize = U16>>(self, backend: &B) {
         self.run_grouped::<B>(|blocks| backend.encrypt_par_blocks(blocks.into()));
     }
 }
 
-impl BlockCipherDecClosure for Batch<'_> {
+impl BlockCipherDecClosure for PortableBatch<'_> {
     #[inline(always)]
     fn call<B: BlockCipherDecBackend<BlockSize = U16>>(self, backend: &B) {
         self.run_grouped::<B>(|blocks| backend.decrypt_par_blocks(blocks.into()));
     }
 }
 
-impl Batch<'_> {
+impl PortableBatch<'_> {
     /// Chooses the group by the backend's number of parallel blocks.
     #[inline(always)]
     fn run_grouped<B>(self, cipher: impl Fn(&mut ParBlocks<B>))
@@ -203,7 +209,7 @@ fn mask(source: &[Block], tweaks: &[Tweak], destination: &mut [Block]) {
 }
 
 /// The tweak of every block of a batch, in order, a unit of 512 bytes at a time.
-struct Tweaks<'a> {
+struct PortableTweaks<'a> {
     /// Encrypted IVs of the sectors that have not begun.
     sectors: std::slice::Iter<'a, Block>,
     sector_units: usize,
@@ -213,10 +219,10 @@ struct Tweaks<'a> {
     units_left: usize,
 }
 
-impl<'a> Tweaks<'a> {
+impl<'a> PortableTweaks<'a> {
     fn new(sectors: &'a [Block], sector_blocks: usize) -> Self {
         let sector_units = sector_blocks.div_ceil(UNIT);
-        Tweaks { sectors: sectors.iter(), sector_units, next: [0; 2], units_left: 0 }
+        PortableTweaks { sectors: sectors.iter(), sector_units, next: [0; 2], units_left: 0 }
     }
 
     /// Writes the tweaks of the next units, which `tweaks` is as long as. Only a slice may end

@@ -107,7 +107,7 @@ fn the_last_tweaks_of_a_4096_byte_sector_are_x_to_their_number() {
     let first = 0xf123_4567_89ab_cdef_0011_2233_4455_6677_u128;
     let sector = [Block::from(first.to_le_bytes())];
     let mut tweaks = [Tweak::default(); 256];
-    Tweaks::new(&sector, 256).fill(&mut tweaks);
+    PortableTweaks::new(&sector, 256).fill(&mut tweaks);
     let mut expected = first;
     for (number, tweak) in tweaks.iter().enumerate() {
         assert_eq!(u128::from(tweak[0]) | u128::from(tweak[1]) << 64, expected, "block {number}");

@@ -3,10 +3,10 @@
 use clap::Args;
 use cryptline::{Exclusion, Open, Zeroes};
 
-use super::choice::{self, Words};
+use super::choice::{self, ChoiceWords};
 use crate::size;
 
-const SUBBLOCK: &Words<Exclusion> = &[
+const SUBBLOCK: &ChoiceWords<Exclusion> = &[
     (
         "shared",
         "Only what touches the same cipher sector, and only where the mode has to rewrite it",
@@ -14,7 +14,7 @@ const SUBBLOCK: &Words<Exclusion> = &[
     ),
     ("exclusive", "Everything, as ext4 did before Linux 6.5; to measure against", Exclusion::Exclusive),
 ];
-const ZEROES: &Words<Zeroes> = &[
+const ZEROES: &ChoiceWords<Zeroes> = &[
     ("decrypt", "Their decryption, which is noise, as dm-crypt does", Zeroes::Decrypt),
     ("detect", "Zeros: nothing was ever written there, or it was discarded", Zeroes::Detect),
 ];

@@ -3,31 +3,31 @@
 use std::sync::OnceLock;
 
 use clap::Args;
-use cryptline::{HelperPool, Mode, Open, PerfFlags};
+use cryptline::{DispatchMode, HelperPool, Open, PerfFlags};
 
-use super::choice::{self, Words};
+use super::choice::{self, ChoiceWords};
 
-const MODES: &Words<Mode> = &[
-    ("inline", "The thread that has the request, alone", Mode::Inline),
-    ("queue", "Worker threads, and a writer that sorts, as dm-crypt does", Mode::Queue),
-    ("auto", "The thread that has the request; idle cores help with large ones", Mode::Auto),
+const MODES: &ChoiceWords<DispatchMode> = &[
+    ("inline", "The thread that has the request, alone", DispatchMode::Inline),
+    ("queue", "Worker threads, and a writer that sorts, as dm-crypt does", DispatchMode::Queue),
+    ("auto", "The thread that has the request; idle cores help with large ones", DispatchMode::Auto),
 ];
 
 /// Options on who runs the cipher.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Dispatch options (who runs the cipher)")]
-pub struct DispatchOptions {
+pub struct DispatchArgs {
     /// Threads that run the cipher [default: auto, unless `--perf-...` options, table or header say otherwise]
     #[arg(long, value_name = "WHO", value_parser = choice::of(MODES))]
-    pub dispatch: Option<Mode>,
+    pub dispatch: Option<DispatchMode>,
 
     /// The same for reads only
     #[arg(long, value_name = "WHO", value_parser = choice::of(MODES))]
-    pub read_dispatch: Option<Mode>,
+    pub read_dispatch: Option<DispatchMode>,
 
     /// The same for writes only
     #[arg(long, value_name = "WHO", value_parser = choice::of(MODES))]
-    pub write_dispatch: Option<Mode>,
+    pub write_dispatch: Option<DispatchMode>,
 
     /// Threads that help with large requests under `auto`, shared by all volumes, at most one for
     /// each core; with 0, `auto` is the same as `inline` [default: one less than there are cores]
@@ -59,7 +59,7 @@ pub struct DispatchOptions {
     pool: OnceLock<HelperPool>,
 }
 
-impl DispatchOptions {
+impl DispatchArgs {
     /// Says so to the library.
     pub fn apply(&self, open: Open) -> Open {
         let new_pool = || self.helpers.map_or_else(HelperPool::default, HelperPool::new);

@@ -12,7 +12,7 @@ use cryptline::{KeyRequest, SecretBuf, Target};
 use super::choice;
 use super::keys::{FinalNewline, NEWLINE, no_memory};
 use crate::CliError;
-use crate::harden::{Guard, others_change};
+use crate::harden::{FolderGuard, others_change};
 use crate::key_program::{KeyProgram, Unusable, status_text};
 
 /// Seconds that a command may take, unless something else is said.
@@ -74,7 +74,7 @@ impl CommandSource {
         let Some(path) = &self.named_by else { return Ok(()) };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         for folder in [folder, Path::new(".")] {
-            let found = others_change(folder, Guard::Nothing)
+            let found = others_change(folder, FolderGuard::Nothing)
                 .unwrap_or_else(|_| Some((folder.to_owned(), "cannot be looked at")));
             if let Some((place, why)) = found {
                 return Err(CliError::parameters(format!(

@@ -27,7 +27,7 @@ use cryptline::luks::{Error as LuksError, PASSPHRASE_LEN_MAX, Seed, time_text};
 use cryptline::{HeaderRules, KdfLimits, Key, KeyRequest, Keys, Problem, SecretBuf, Target};
 use cryptline_sys::lock;
 
-use super::choice::{self, Words};
+use super::choice::{self, ChoiceWords};
 use super::key_command::{self, CommandSource};
 use super::rules::RulesArgs;
 use crate::output::complain;
@@ -42,7 +42,7 @@ static FROM_INPUT: AtomicBool = AtomicBool::new(false);
 /// Whoever waits longer than this is told so before.
 const TIME_WORTH_A_WORD: Duration = Duration::from_secs(5);
 
-pub(super) const NEWLINE: &Words<FinalNewline> = &[
+pub(super) const NEWLINE: &ChoiceWords<FinalNewline> = &[
     ("keep", "Part of the passphrase, as with cryptsetup", FinalNewline::Keep),
     ("strip", "The end of a line of text", FinalNewline::Strip),
 ];
@@ -87,7 +87,7 @@ pub struct PassphraseSource {
     was_empty: Arc<AtomicBool>,
     /// Part of what was typed that cryptsetup would have taken, to be tried next.
     #[arg(skip)]
-    cut: Cut,
+    cut: TypedStart,
 
     /// Take the passphrase from the open file descriptor N (0 is standard input), less one newline
     /// at the end
@@ -105,15 +105,15 @@ pub struct PassphraseSource {
 
 /// The beginning of a passphrase that was typed.
 #[derive(Clone, Default)]
-struct Cut(Arc<Mutex<Option<SecretBuf>>>);
+struct TypedStart(Arc<Mutex<Option<SecretBuf>>>);
 
-impl fmt::Debug for Cut {
+impl fmt::Debug for TypedStart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Cut")
     }
 }
 
-impl Cut {
+impl TypedStart {
     /// Keeps what another program may have taken of `typed`.
     fn keep(&self, typed: &[u8]) -> Result<(), CliError> {
         let cut = typed.get(..TYPED_MAX).filter(|cut| cut.len() < typed.len());
@@ -441,14 +441,14 @@ fn warn_if_exposed(path: &Path) {
 
 /// The options that answer a question in advance: by a file, and by a descriptor.
 #[derive(Clone, Copy)]
-pub(super) struct Options(&'static str, &'static str);
+pub(super) struct SecretOptions(&'static str, &'static str);
 
-pub(super) const USUAL: Options = Options("--key-file", "--passphrase-fd");
-const NEW: Options = Options("--new-key-file", "--new-passphrase-fd");
+pub(super) const USUAL: SecretOptions = SecretOptions("--key-file", "--passphrase-fd");
+const NEW: SecretOptions = SecretOptions("--new-key-file", "--new-passphrase-fd");
 
 /// Asks on the terminal, without echo. Where there is none, as in a pipe, a line of standard input is taken.
-pub(super) fn prompt(question: &str, instead: Options) -> Result<SecretBuf, CliError> {
-    let Options(file, descriptor) = instead;
+pub(super) fn prompt(question: &str, instead: SecretOptions) -> Result<SecretBuf, CliError> {
+    let SecretOptions(file, descriptor) = instead;
     answered(question, instead)?.ok_or_else(|| {
         let new = if file == NEW.0 { "new " } else { "" };
         CliError::parameters(format!(
@@ -458,8 +458,8 @@ pub(super) fn prompt(question: &str, instead: Options) -> Result<SecretBuf, CliE
 }
 
 /// The same; `None` where there is nobody to ask, and nothing in standard input.
-pub(super) fn answered(question: &str, instead: Options) -> Result<Option<SecretBuf>, CliError> {
-    let Options(file, _) = instead;
+pub(super) fn answered(question: &str, instead: SecretOptions) -> Result<Option<SecretBuf>, CliError> {
+    let SecretOptions(file, _) = instead;
     let asked = if io::stdin().is_terminal() {
         terminal::ask(&crate::error::on_one_line(question))
     } else {
@@ -482,13 +482,13 @@ pub(super) fn answered(question: &str, instead: Options) -> Result<Option<Secret
 }
 
 /// The same, twice on a terminal, for what is new.
-pub(super) fn prompt_twice(question: &str, instead: Options) -> Result<SecretBuf, CliError> {
+pub(super) fn prompt_twice(question: &str, instead: SecretOptions) -> Result<SecretBuf, CliError> {
     let first = prompt(question, instead)?;
     if !io::stdin().is_terminal() {
         return Ok(first);
     }
     if first.len() > TYPED_MAX {
-        let Options(file, _) = instead;
+        let SecretOptions(file, _) = instead;
         return Err(CliError::parameters(format!(
             "{} bytes were typed, of which cryptsetup would take the first {TYPED_MAX} only; choose a shorter passphrase, or use {file} FILE",
             first.len()

@@ -18,7 +18,7 @@ mod volume;
 
 use std::ffi::OsString;
 
-pub use dispatch::DispatchOptions;
+pub use dispatch::DispatchArgs;
 pub use inputs::{FromInput, Taker, is_input, refuse_needed, refuse_shared_input};
 pub use key_command::set_verb;
 pub use keys::{KeyArgs, NewPassphraseSource, PassphraseSource, accepted_cipher, passphrase_from_input, seed_in};
@@ -27,7 +27,7 @@ pub use remembered::Remembered;
 pub use rules::RulesArgs;
 pub use sides::{FromArgs, ToArgs};
 pub use table_argument::{TableArgument, arguments};
-pub use token_helper::{HelperArgs, HelperName};
+pub use token_helper::{HelperName, TokenHelperArgs};
 pub use tokens::{TokenArgs, ask_pin, ask_pin_of_key};
 pub use volume::{LUKS_TYPES, TargetArgs, VolumeType, open};
 

@@ -6,10 +6,10 @@ use clap::Args;
 use cryptline::luks::KEY_LEN_MAX;
 use cryptline::luks::format::{KdfCost, KdfKind};
 
-use super::choice::{self, Words};
+use super::choice::{self, ChoiceWords};
 use crate::CliError;
 
-const KDFS: &Words<KdfKind> = &[
+const KDFS: &ChoiceWords<KdfKind> = &[
     ("pbkdf2", "PBKDF2, which GPUs attack cheaply", KdfKind::Pbkdf2),
     ("argon2i", "Argon2i", KdfKind::Argon2i),
     ("argon2id", "Argon2id", KdfKind::Argon2id),

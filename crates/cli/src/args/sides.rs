@@ -9,7 +9,7 @@ use cryptline::TpmDevice;
 use super::key_command::{CommandSource, command};
 use super::keys::{KeyArgs, PassphraseSource, accepted_cipher};
 use super::rules::RulesArgs;
-use super::token_helper::{HelperArgs, HelperName};
+use super::token_helper::{HelperName, TokenHelperArgs};
 use super::tokens::TokenArgs;
 
 /// The keys of one side: their options' heading and prefix, what is opened with them, and what else they need.
@@ -191,7 +191,7 @@ macro_rules! side {
                     pin_file: self.pin_file.clone(),
                     tpm_device: self.tpm_device.clone(),
                     fido2_device: self.fido2_device.clone(),
-                    helpers: HelperArgs {
+                    helpers: TokenHelperArgs {
                         token_helper: self.token_helper.clone(),
                         helper_dir: self.helper_dir.clone(),
                     },

@@ -12,7 +12,7 @@ use cryptline::{HelperAnswer, HelperCall, Helpers, SecretBuf, is_helper_name};
 use serde::de::IgnoredAny;
 
 use crate::CliError;
-use crate::harden::{Guard, others_change};
+use crate::harden::{FolderGuard, others_change};
 use crate::key_program::KeyProgram;
 
 /// Where helpers are, without an option.
@@ -23,7 +23,7 @@ const SETTINGS_MAX: usize = 32 << 10;
 /// Helpers that may run.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Key options")]
-pub struct HelperArgs {
+pub struct TokenHelperArgs {
     /// Run the helper NAME for tokens of type cryptline-exec, with the settings in FILE, a JSON object. May be given several times
     #[arg(long, value_name = "NAME[=FILE]", value_parser = HelperName::parse)]
     pub token_helper: Vec<HelperName>,
@@ -58,7 +58,7 @@ impl HelperName {
     }
 }
 
-impl HelperArgs {
+impl TokenHelperArgs {
     /// The helpers that may run; `None` where none is named.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl HelperArgs {
             }
         }
         let folders = self.helper_dir.clone().map_or_else(|| FOLDERS.map(PathBuf::from).to_vec(), |dir| vec![dir]);
-        Ok(Some(Arc::new(Programs { settings, folders })))
+        Ok(Some(Arc::new(HelperFolders { settings, folders })))
     }
 }
 
@@ -103,19 +103,19 @@ fn settings_in(file: &Path) -> Result<SecretBuf, CliError> {
 }
 
 /// Helpers in folders of this machine.
-struct Programs {
+struct HelperFolders {
     /// The text of a JSON object for each that may run.
     settings: BTreeMap<String, SecretBuf>,
     folders: Vec<PathBuf>,
 }
 
-impl fmt::Debug for Programs {
+impl fmt::Debug for HelperFolders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Programs").field("names", &self.settings.keys()).field("folders", &self.folders).finish()
     }
 }
 
-impl Helpers for Programs {
+impl Helpers for HelperFolders {
     fn operator(&self, helper: &str) -> Option<&[u8]> {
         self.settings.get(helper).map(|text| &**text)
     }
@@ -129,7 +129,7 @@ impl Helpers for Programs {
     }
 }
 
-impl Programs {
+impl HelperFolders {
     /// The program of a helper, which nobody else can have put there or can replace.
     fn find(&self, helper: &str) -> Result<PathBuf, String> {
         let file = format!("cryptline-key-{helper}");
@@ -141,7 +141,7 @@ impl Programs {
         let failed = |error| format!("cannot be run: {}: {error}", path.display());
         let path = path.canonicalize().map_err(failed)?;
         // With its folders: whoever may write to one of them may put something else there.
-        match others_change(&path, Guard::Sticky).map_err(failed)? {
+        match others_change(&path, FolderGuard::Sticky).map_err(failed)? {
             Some((place, why)) => {
                 Err(format!("is not run: {} {why}; only its user and root may be able to change it", place.display()))
             }
@@ -164,7 +164,7 @@ mod tests {
 
     fn helpers(folder: &Path) -> Arc<dyn Helpers> {
         let token_helper = vec![HelperName::parse("test").unwrap()];
-        HelperArgs { token_helper, helper_dir: Some(folder.to_owned()) }.helpers().unwrap().unwrap()
+        TokenHelperArgs { token_helper, helper_dir: Some(folder.to_owned()) }.helpers().unwrap().unwrap()
     }
 
     #[test]

@@ -7,7 +7,7 @@ use clap::Args;
 use cryptline::{AskPin, Authenticator, PinRequest, Problem, SecretBuf, Tokens, TpmDevice};
 
 use super::keys::{KeyArgs, PassphraseSource, USUAL, answered, no_memory, prompt_twice};
-use super::token_helper::HelperArgs;
+use super::token_helper::TokenHelperArgs;
 use crate::CliError;
 use crate::fido2::{SecurityKey, SecurityKeys};
 
@@ -43,7 +43,7 @@ pub struct TokenArgs {
 
     /// Programs that unwrap passphrases.
     #[command(flatten)]
-    pub helpers: HelperArgs,
+    pub helpers: TokenHelperArgs,
 }
 
 /// Names a TPM for systemd, too.

@@ -12,21 +12,21 @@ use cryptline::{
 };
 
 use super::blocks::BlockOptions;
-use super::choice::{self, Words};
-use super::dispatch::DispatchOptions;
+use super::choice::{self, ChoiceWords};
+use super::dispatch::DispatchArgs;
 use super::keys::KeyArgs;
 use super::table_argument::TableArgument;
 use super::tokens::TokenArgs;
 use crate::{CliError, size};
 
-const DIRECT: &Words<DirectMode> = &[
+const DIRECT: &ChoiceWords<DirectMode> = &[
     ("auto", "Where the file system supports it", DirectMode::Auto),
     ("on", "Always, or fail", DirectMode::On),
     ("off", "Never: use the page cache", DirectMode::Off),
 ];
 
 /// Words of `--type` where only a header can be meant.
-pub const LUKS_TYPES: &Words<VolumeType> = &[
+pub const LUKS_TYPES: &ChoiceWords<VolumeType> = &[
     ("luks", "LUKS1 or LUKS2, as the header says", VolumeType::Luks),
     ("luks1", "LUKS1 only", VolumeType::Luks1),
     ("luks2", "LUKS2 only", VolumeType::Luks2),
@@ -121,7 +121,7 @@ pub struct TargetArgs {
 
     /// Options on who runs the cipher.
     #[command(flatten)]
-    pub dispatch: DispatchOptions,
+    pub dispatch: DispatchArgs,
 
     /// Make requests to the device below fail. The page `cryptline help testing` has it.
     #[arg(long, value_name = "RULE", value_parser = fault_rule, hide = true)]

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use cryptline_serve::ublk;
 
-use super::state::State;
+use super::state::DeviceRecord;
 
 /// One of these.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Orphan {
+pub struct OrphanRecord {
     /// Its path, which need not be there.
     pub device: PathBuf,
     /// Its number.
@@ -21,7 +21,7 @@ pub struct Orphan {
 
 /// All of them, but those that are known. Where the driver does not tell, as of devices of other users, it is none.
 /// `known` is asked for after the devices: one that is being made becomes known at once.
-pub fn all(known: impl FnOnce() -> Vec<State>) -> (Vec<State>, Vec<Orphan>) {
+pub fn all(known: impl FnOnce() -> Vec<DeviceRecord>) -> (Vec<DeviceRecord>, Vec<OrphanRecord>) {
     let numbers = ublk::all();
     let known = known();
     let paths: HashSet<_> = known.iter().map(|state| state.device.clone()).collect();
@@ -31,15 +31,15 @@ pub fn all(known: impl FnOnce() -> Vec<State>) -> (Vec<State>, Vec<Orphan>) {
 }
 
 /// The one of this path, of which nothing is known.
-pub fn of(device: &Path) -> Option<Orphan> {
+pub fn of(device: &Path) -> Option<OrphanRecord> {
     let device = fs::canonicalize(device).unwrap_or_else(|_| device.to_owned());
     let all = ublk::all().into_iter();
     let mut named = all.filter(|&id| ublk::path(id) == device);
     named.next().and_then(of_number)
 }
 
-fn of_number(id: u32) -> Option<Orphan> {
+fn of_number(id: u32) -> Option<OrphanRecord> {
     let found = ublk::orphan(id).ok().flatten()?;
     let (device, size) = (ublk::path(id), found.size);
-    Some(Orphan { device, id, size })
+    Some(OrphanRecord { device, id, size })
 }

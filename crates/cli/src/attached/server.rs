@@ -17,14 +17,14 @@ use cryptline_serve::ublk::{self, Ublk};
 use rustix::fs::Mode;
 
 use super::background;
-use super::state::{self, Driver, State, number_of, start_of};
-use super::watch::Watch;
+use super::state::{self, AttachDriver, DeviceRecord, number_of, start_of};
+use super::watch::ProcessWatch;
 use crate::CliError;
 use crate::output::{complain, print, warn};
 use crate::serve::cleanup::Cleanup;
 use crate::serve::events;
-use crate::serve::front::Served;
-use crate::serve::log::Log;
+use crate::serve::front::ServedVolume;
+use crate::serve::log::LineCounter;
 use crate::serve::notify::Notifier;
 use crate::serve::options::StatsArgs;
 use crate::serve::signals::{self, Stopper, Successor};
@@ -36,9 +36,9 @@ const GRACE: Duration = Duration::from_secs(5);
 const SOCKET_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// How a volume is attached.
-pub struct Wanted<'a> {
+pub struct AttachWanted<'a> {
     /// Maker of the device.
-    pub driver: Driver,
+    pub driver: AttachDriver,
     /// Hardware queues.
     pub queues: u16,
     /// Bytes of a block.
@@ -67,7 +67,7 @@ pub struct Wanted<'a> {
 ///
 /// # Errors
 /// Exit code 4 where there is no driver or the last write failed, 5 where the device is in use.
-pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<(), CliError> {
+pub fn run(volume: &Volume, wanted: &AttachWanted<'_>) -> Result<(), CliError> {
     if let Some(device) = &wanted.recover {
         go_on(volume, &state::of(device)?)?;
     }
@@ -83,7 +83,7 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<(), CliError> {
     stay_in_memory();
     let failures = Arc::new(Failures::default());
     let stats = start_statistics(volume, wanted, &cleanup)?;
-    let device = Device::attach(volume, wanted, stats, stop, &failures)?;
+    let device = AttachedDevice::attach(volume, wanted, stats, stop, &failures)?;
     let _watch = device.watch();
     forget_mounts(wanted);
     let successor: Arc<AtomicBool> = Arc::default();
@@ -121,7 +121,7 @@ pub fn run(volume: &Volume, wanted: &Wanted<'_>) -> Result<(), CliError> {
 }
 
 /// Prepares the volume for what a server before has left.
-fn go_on(volume: &Volume, left: &State) -> Result<(), CliError> {
+fn go_on(volume: &Volume, left: &DeviceRecord) -> Result<(), CliError> {
     left.accept(&volume.info().identity)?;
     if left.lost {
         // Whoever has written it may not have asked yet, and a flush that succeeds would be taken for the answer.
@@ -136,8 +136,12 @@ fn go_on(volume: &Volume, left: &State) -> Result<(), CliError> {
 }
 
 /// Counts what is done, for whoever may ask for it.
-fn start_statistics(volume: &Volume, wanted: &Wanted<'_>, cleanup: &Cleanup) -> Result<Arc<ExportStats>, CliError> {
-    let served = Served {
+fn start_statistics(
+    volume: &Volume,
+    wanted: &AttachWanted<'_>,
+    cleanup: &Cleanup,
+) -> Result<Arc<ExportStats>, CliError> {
+    let served = ServedVolume {
         name: wanted.target.clone(),
         gate: volume.gate().clone(),
         info: volume.info().clone(),
@@ -152,10 +156,15 @@ fn start_statistics(volume: &Volume, wanted: &Wanted<'_>, cleanup: &Cleanup) -> 
 }
 
 /// Serves until the end, of which the state is to tell where it was not a good one.
-fn serve(mut device: Device, gate: &Gate, state: &State, successor: &AtomicBool) -> Result<(), CliError> {
-    let log = Log::new();
+fn serve(
+    mut device: AttachedDevice,
+    gate: &Gate,
+    state: &DeviceRecord,
+    successor: &AtomicBool,
+) -> Result<(), CliError> {
+    let log = LineCounter::new();
     let size = Cell::new(state.size);
-    let now = || State { size: size.get(), lost: gate.is_latched(), ..state.clone() };
+    let now = || DeviceRecord { size: size.get(), lost: gate.is_latched(), ..state.clone() };
     // What is not kept is what people are told.
     let keep = || drop(now().rewrite());
     let grown = |bytes| {
@@ -189,9 +198,9 @@ fn serve(mut device: Device, gate: &Gate, state: &State, successor: &AtomicBool)
 }
 
 /// For whoever detaches or lists.
-fn keep_failure(state: &State, why: &str) {
+fn keep_failure(state: &DeviceRecord, why: &str) {
     let failure = Some(crate::error::on_one_line(why));
-    let state = State { failure, ..state.clone() };
+    let state = DeviceRecord { failure, ..state.clone() };
     // A state that cannot be kept says nothing of the data.
     let _ = state.rewrite();
 }
@@ -200,7 +209,7 @@ fn keep_failure(state: &State, why: &str) {
 #[derive(Default)]
 struct Failures {
     /// Once there is a device.
-    known: OnceLock<(State, Gate)>,
+    known: OnceLock<(DeviceRecord, Gate)>,
 }
 
 impl Failures {
@@ -208,7 +217,7 @@ impl Failures {
         complain(&format!("{why}; the server ends, and `cryptline attach --recover` starts another"));
         if let Some((state, gate)) = self.known.get() {
             let lost = gate.is_latched();
-            keep_failure(&State { lost, ..state.clone() }, why);
+            keep_failure(&DeviceRecord { lost, ..state.clone() }, why);
         }
         cryptline_sys::exit_without_destructors();
         std::process::exit(i32::from(CliError::device(why).exit_code()));
@@ -230,7 +239,7 @@ pub fn see_mounts_of_its_own() -> bool {
 
 /// Drops mounts of disks, since what others unmount must not stay mounted here: its disk would stay in use. Where the
 /// target is reached by a network its socket may be anywhere, and is needed to connect again.
-fn forget_mounts(wanted: &Wanted<'_>) {
+fn forget_mounts(wanted: &AttachWanted<'_>) {
     if wanted.has_own_mounts && !wanted.target.contains("://") {
         // As the kernel has them in its table of mounts.
         let sockets = wanted.statistics.paths().map(|(_, path)| path.to_owned());
@@ -253,13 +262,13 @@ fn stay_in_memory() {
     }
 }
 
-fn announce(path: &str, wanted: &Wanted<'_>) -> Result<(), CliError> {
+fn announce(path: &str, wanted: &AttachWanted<'_>) -> Result<(), CliError> {
     if wanted.in_background { background::leave(path) } else { print(&format!("{path}\n")) }
 }
 
-fn state_of(volume: &Volume, wanted: &Wanted<'_>, device: PathBuf, queues: u16) -> State {
+fn state_of(volume: &Volume, wanted: &AttachWanted<'_>, device: PathBuf, queues: u16) -> DeviceRecord {
     let pid = std::process::id();
-    State {
+    DeviceRecord {
         device,
         driver: wanted.driver,
         target: wanted.target.clone(),
@@ -280,23 +289,23 @@ fn state_of(volume: &Volume, wanted: &Wanted<'_>, device: PathBuf, queues: u16) 
 }
 
 /// An attached device, whoever made it.
-enum Device {
+enum AttachedDevice {
     Nbd(KernelNbd),
     Ublk(Ublk),
 }
 
-impl Device {
+impl AttachedDevice {
     fn attach(
         volume: &Volume,
-        wanted: &Wanted<'_>,
+        wanted: &AttachWanted<'_>,
         stats: Arc<ExportStats>,
         stop: StopHandle,
         failures: &Arc<Failures>,
     ) -> Result<Self, AttachError> {
         let gate = volume.gate().clone();
         let block = wanted.block;
-        if wanted.driver == Driver::Nbd {
-            let options = kernel_nbd::Options {
+        if wanted.driver == AttachDriver::Nbd {
+            let options = kernel_nbd::NbdAttachOptions {
                 backend: wanted.backend,
                 connections: wanted.queues.into(),
                 index: None,
@@ -308,7 +317,7 @@ impl Device {
             return KernelNbd::attach(gate, options, stop).map(Self::Nbd);
         }
         let failures = Arc::clone(failures);
-        let options = ublk::Options {
+        let options = ublk::UblkOptions {
             queues: wanted.queues,
             block,
             stats,
@@ -368,11 +377,11 @@ impl Device {
     }
 
     /// Has somebody look after a device whose requests would wait for a killed server for ever.
-    fn watch(&self) -> Option<Watch> {
+    fn watch(&self) -> Option<ProcessWatch> {
         let Self::Nbd(device) = self else {
             return None;
         };
-        let watch = Watch::start(&device.path(), device.owner()?);
+        let watch = ProcessWatch::start(&device.path(), device.owner()?);
         if let Err(error) = &watch {
             warn(&[format!("nobody takes the device away if its server is killed: {error}")]);
         }

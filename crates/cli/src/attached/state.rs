@@ -31,14 +31,14 @@ const SUFFIX: &str = ".json";
 /// Maker of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Driver {
+pub enum AttachDriver {
     /// The kernel's NBD client.
     Nbd,
     /// ublk.
     Ublk,
 }
 
-impl Driver {
+impl AttachDriver {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
@@ -50,11 +50,11 @@ impl Driver {
 
 /// One attached device. docs/attach.md promises these members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct DeviceRecord {
     /// Its path.
     pub device: PathBuf,
     /// Maker of the device.
-    pub driver: Driver,
+    pub driver: AttachDriver,
     /// Name of what is attached.
     pub target: String,
     /// Value that no other volume has, where that can be told: a server that takes over must have the same.
@@ -94,7 +94,7 @@ pub struct State {
     pub lost: bool,
 }
 
-impl State {
+impl DeviceRecord {
     /// Keeps it, instead of what was kept of that device before.
     ///
     /// # Errors
@@ -220,7 +220,7 @@ impl State {
 ///
 /// # Errors
 /// Exit code 4 where it is nothing.
-pub fn of(device: &Path) -> Result<State, CliError> {
+pub fn of(device: &Path) -> Result<DeviceRecord, CliError> {
     let device = fs::canonicalize(device).unwrap_or_else(|_| device.to_owned());
     read(&path_of(&folder(), &device)).ok_or_else(|| {
         CliError::device(format!(
@@ -231,7 +231,7 @@ pub fn of(device: &Path) -> Result<State, CliError> {
 }
 
 /// All devices, by path.
-pub fn all() -> Vec<State> {
+pub fn all() -> Vec<DeviceRecord> {
     let entries = fs::read_dir(folder()).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| {
         let name = entry.file_name();
@@ -243,7 +243,7 @@ pub fn all() -> Vec<State> {
     states
 }
 
-fn read(path: &Path) -> Option<State> {
+fn read(path: &Path) -> Option<DeviceRecord> {
     serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
 }
 
@@ -346,11 +346,11 @@ mod tests {
 
     use super::*;
 
-    fn ours() -> State {
+    fn ours() -> DeviceRecord {
         let pid = std::process::id();
-        State {
+        DeviceRecord {
             device: "/dev/nbd7".into(),
-            driver: Driver::Nbd,
+            driver: AttachDriver::Nbd,
             target: "disk.img".to_owned(),
             identity: None,
             size: 1 << 20,
@@ -448,10 +448,10 @@ mod tests {
     #[test]
     fn names_that_are_no_text_are_read_back_as_well() {
         let name = || OsString::from_vec(b"/d/\xff".to_vec());
-        let state = State { arguments: vec!["attach".into(), name()], folder: name().into(), ..ours() };
+        let state = DeviceRecord { arguments: vec!["attach".into(), name()], folder: name().into(), ..ours() };
         let text = serde_json::to_string(&state).unwrap();
         assert!(text.contains(r#"["attach",[47,100,47,255]]"#), "{text}");
-        assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);
+        assert_eq!(serde_json::from_str::<DeviceRecord>(&text).unwrap(), state);
     }
 
     #[test]
@@ -459,6 +459,6 @@ mod tests {
         let state = ours();
         let text = serde_json::to_string(&state).unwrap();
         assert!(!text.contains("failure"), "{text}");
-        assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);
+        assert_eq!(serde_json::from_str::<DeviceRecord>(&text).unwrap(), state);
     }
 }

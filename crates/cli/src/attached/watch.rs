@@ -15,11 +15,11 @@ use std::process::{Child, Command, Stdio};
 pub const OPTION: &str = "--after-server";
 
 /// Handle of that process, which ends after ours.
-pub struct Watch {
+pub struct ProcessWatch {
     _process: Child,
 }
 
-impl Watch {
+impl ProcessWatch {
     /// Starts it for a device that this process serves, as `owner`.
     ///
     /// # Errors

@@ -8,22 +8,22 @@ use serde::{Deserialize, Serialize};
 /// A word as JSON has it.
 #[derive(Deserialize, Serialize)]
 #[serde(untagged)]
-enum Word {
+enum JsonWord {
     Text(String),
     Bytes(Vec<u8>),
 }
 
-impl From<OsString> for Word {
+impl From<OsString> for JsonWord {
     fn from(word: OsString) -> Self {
         word.into_string().map_or_else(|word| Self::Bytes(word.into_vec()), Self::Text)
     }
 }
 
-impl From<Word> for OsString {
-    fn from(word: Word) -> Self {
+impl From<JsonWord> for OsString {
+    fn from(word: JsonWord) -> Self {
         match word {
-            Word::Text(text) => text.into(),
-            Word::Bytes(bytes) => Self::from_vec(bytes),
+            JsonWord::Text(text) => text.into(),
+            JsonWord::Bytes(bytes) => Self::from_vec(bytes),
         }
     }
 }
@@ -32,16 +32,16 @@ impl From<Word> for OsString {
 pub mod names {
     use serde::{Deserializer, Serializer};
 
-    use super::{Deserialize, OsString, Serialize, Word};
+    use super::{Deserialize, JsonWord, OsString, Serialize};
 
     /// Writes them.
     pub fn serialize<S: Serializer>(names: &[OsString], to: S) -> Result<S::Ok, S::Error> {
-        names.iter().cloned().map(Word::from).collect::<Vec<_>>().serialize(to)
+        names.iter().cloned().map(JsonWord::from).collect::<Vec<_>>().serialize(to)
     }
 
     /// Reads them.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<OsString>, D::Error> {
-        Ok(Vec::<Word>::deserialize(from)?.into_iter().map(OsString::from).collect())
+        Ok(Vec::<JsonWord>::deserialize(from)?.into_iter().map(OsString::from).collect())
     }
 }
 
@@ -51,15 +51,15 @@ pub mod name {
 
     use serde::{Deserializer, Serializer};
 
-    use super::{Deserialize, OsString, Serialize, Word};
+    use super::{Deserialize, JsonWord, OsString, Serialize};
 
     /// Writes it.
     pub fn serialize<S: Serializer>(name: &Path, to: S) -> Result<S::Ok, S::Error> {
-        Word::from(name.as_os_str().to_owned()).serialize(to)
+        JsonWord::from(name.as_os_str().to_owned()).serialize(to)
     }
 
     /// Reads it.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
-        Ok(OsString::from(Word::deserialize(from)?).into())
+        Ok(OsString::from(JsonWord::deserialize(from)?).into())
     }
 }

@@ -17,11 +17,11 @@ use rustix::thread::CapabilitySet;
 use crate::CliError;
 use crate::args::{KeyArgs, TableArgument, TargetArgs, choice};
 use crate::attached::background;
-use crate::attached::server::{self, Wanted};
-use crate::attached::state::Driver;
+use crate::attached::server::{self, AttachWanted};
+use crate::attached::state::AttachDriver;
 use crate::log::LogArgs;
 use crate::output::warn_of;
-use crate::serve::backend::{self, Backend};
+use crate::serve::backend::{self, WorkingBackend};
 use crate::serve::front::check_queues;
 use crate::serve::options::StatsArgs;
 use crate::verb::{DEVICES, Group, Verb, Word, XDG};
@@ -152,7 +152,7 @@ pub enum DriverChoice {
 
 impl DriverChoice {
     /// The driver, if it is there.
-    fn driver(self, io: BackendChoice) -> Result<Driver, CliError> {
+    fn driver(self, io: BackendChoice) -> Result<AttachDriver, CliError> {
         if self == Self::Ublk && io == BackendChoice::Syscalls {
             return Err(CliError::parameters("--driver ublk takes io_uring; leave out --io, or use --driver nbd"));
         }
@@ -162,16 +162,16 @@ impl DriverChoice {
             _ => ublk::check(),
         };
         match (self, ublk) {
-            (_, Ok(())) => Ok(Driver::Ublk),
+            (_, Ok(())) => Ok(AttachDriver::Ublk),
             (Self::Ublk, Err(error)) => Err(error.into()),
             (Self::Nbd, Err(_)) => {
                 kernel_nbd::check()?;
-                Ok(Driver::Nbd)
+                Ok(AttachDriver::Nbd)
             }
             // Nor is there one for nbd.
             (Self::Auto, Err(error @ AttachError::NoPermission)) if !may_administer() => Err(error.into()),
             (Self::Auto, Err(error)) => match (kernel_nbd::check(), error) {
-                (Ok(()), _) => Ok(Driver::Nbd),
+                (Ok(()), _) => Ok(AttachDriver::Nbd),
                 (Err(AttachError::NoDriver(_)), AttachError::NoDriver(_)) => {
                     Err(AttachError::NoDriver("ublk and no nbd").into())
                 }
@@ -213,7 +213,7 @@ fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
         return background::start(arguments().collect());
     }
     server::be_an_io_flusher();
-    let backend = Backend::probe(args.io)?;
+    let backend = WorkingBackend::probe(args.io)?;
     let target = args.target.as_deref().unwrap_or_default();
     // Who has a block device writes to it.
     let volume = args.volume.to_open(target, &args.keys)?.writes(true).open()?;
@@ -221,7 +221,7 @@ fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
     let source = &volume.info().source;
     check_queues(source, volume.gate(), args.queues.into(), "--queues")?;
     let is_secret = matches!(args.volume.table, Some(TableArgument::Line(_)));
-    let wanted = Wanted {
+    let wanted = AttachWanted {
         driver,
         queues: args.queues,
         block: args.block(&volume),
@@ -246,7 +246,7 @@ impl AttachArgs {
     }
 
     /// Finds out what can be told before a passphrase is asked for.
-    fn check(&self) -> Result<Driver, CliError> {
+    fn check(&self) -> Result<AttachDriver, CliError> {
         if self.target.is_some() && self.volume.table.is_some() {
             return Err(CliError::parameters("use either a TARGET or --table, which names its device itself"));
         }
@@ -257,7 +257,7 @@ impl AttachArgs {
         // Another driver would make another device.
         let driver = self.recover_device.as_ref().map(|_| DriverChoice::Ublk);
         let driver = driver.unwrap_or(self.driver).driver(self.io)?;
-        if self.timeout.is_some() && driver != Driver::Nbd {
+        if self.timeout.is_some() && driver != AttachDriver::Nbd {
             return Err(CliError::parameters(
                 "--timeout takes --driver nbd: what is asked of a ublk device waits until it is served",
             ));

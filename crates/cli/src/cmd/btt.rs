@@ -43,11 +43,11 @@ pub const VERBS: &[Verb] = &[VERB, create::VERB, info::VERB, check::VERB];
 #[derive(Subcommand, Debug)]
 pub enum BttCommand {
     /// Create a table in a new file, or over the contents of a file or device
-    Create(create::CreateArgs),
+    Create(create::BttCreateArgs),
     /// Check a table, and repair it where only one answer can be right
-    Check(check::CheckArgs),
+    Check(check::BttCheckArgs),
     /// Show the geometry of a table
-    Info(info::InfoArgs),
+    Info(info::BttInfoArgs),
 }
 
 impl BttCommand {

@@ -84,12 +84,12 @@ pub struct CertsArgs {
 
     /// Change to make in a folder that has them.
     #[command(subcommand)]
-    pub change: Option<Change>,
+    pub change: Option<CertificateChange>,
 }
 
 /// Changes of certificates that were made before.
 #[derive(Subcommand, Debug)]
-pub enum Change {
+pub enum CertificateChange {
     /// Make DIR/NAME with a key and a certificate for one more client
     AddClient {
         /// Name of the client, for `serve --tls-authz CN=NAME`, and of the folder
@@ -116,8 +116,8 @@ pub fn run(args: &CertsArgs) -> Result<(), CliError> {
             return Err(CliError::parameters("--host and --client name new certificates; a change keeps the names"));
         }
         return match change {
-            Change::AddClient { name } => renew::add_client(&args.folder, name, days),
-            Change::Renew => renew::renew(&args.folder, days),
+            CertificateChange::AddClient { name } => renew::add_client(&args.folder, name, days),
+            CertificateChange::Renew => renew::renew(&args.folder, days),
         };
     }
     let hosts = if args.host.is_empty() {

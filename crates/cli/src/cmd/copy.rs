@@ -14,21 +14,22 @@ use std::time::Instant;
 
 use clap::Args;
 use cryptline::{
-    Copied, Copy, CopyHash, Create, DispatchOptions, Holes, Mode, Open, PartitionName, Problem, Target, Tokens, Zeroes,
+    Copied, Copy, CopyHash, Create, DispatchMode, DispatchOptions, Holes, Open, PartitionName, Problem, Target, Tokens,
+    Zeroes,
 };
 
 use crate::CliError;
-use crate::args::choice::{self, Words};
+use crate::args::choice::{self, ChoiceWords};
 use crate::args::{KeyArgs, Remembered, Taker, ToArgs, TokenArgs, refuse_shared_input};
 use crate::cmd::create::HOLES;
 use crate::output::warn_of;
 use crate::verb::{Group, Verb};
 pub(super) use folder::FileSystem;
-pub(super) use report::Report;
+pub(super) use report::CopyReport;
 pub(super) use show::Show;
 pub(super) use source::From;
 
-const ZEROES: &Words<Zeroes> = &[
+const ZEROES: &ChoiceWords<Zeroes> = &[
     ("detect", "Zeros, which stay holes: nothing was ever written there, or it was discarded", Zeroes::Detect),
     ("decrypt", "Their decryption, which is noise, as dm-crypt does", Zeroes::Decrypt),
 ];
@@ -226,7 +227,7 @@ pub fn run(args: &CopyArgs) -> Result<(), CliError> {
     warn_of(&copied.warnings);
     let destination = args.destination.as_path();
     let is_file = !args.encrypt && !is_volume && destination.is_file();
-    let report = Report { source: &args.source, destination, copied: &copied, began, is_piped, is_file };
+    let report = CopyReport { source: &args.source, destination, copied: &copied, began, is_piped, is_file };
     report.print(args.how.json, "")
 }
 
@@ -299,5 +300,5 @@ impl CopyArgs {
 
 /// The threads of a copy are as many as there are cores: none is idle that could help.
 fn inline(open: Open) -> Open {
-    open.dispatch(DispatchOptions { both: Some(Mode::Inline), ..DispatchOptions::default() })
+    open.dispatch(DispatchOptions { both: Some(DispatchMode::Inline), ..DispatchOptions::default() })
 }

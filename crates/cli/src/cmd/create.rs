@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use clap::Args;
-use cryptline::luks::format::{FormatOptions, Version};
+use cryptline::luks::format::{FormatOptions, LuksVersion};
 use cryptline::{Copy, Create, Holes, Problem, Progress, Target};
 use cryptline_sys::lock;
 
@@ -17,15 +17,15 @@ use layout::LayoutArgs;
 pub use new::{NewVolume, VERSIONS};
 
 use crate::CliError;
-use crate::args::choice::{self, Words};
+use crate::args::choice::{self, ChoiceWords};
 use crate::args::{FromArgs, Taker, refuse_shared_input};
-use crate::cmd::copy::{FileSystem, From, How, Report, Show};
+use crate::cmd::copy::{CopyReport, FileSystem, From, How, Show};
 use crate::output::for_shell;
 use crate::progress::Spinner;
 use crate::size;
 use crate::verb::{Group, Verb};
 
-pub(super) const HOLES: &Words<Holes> = &[
+pub(super) const HOLES: &ChoiceWords<Holes> = &[
     (
         "encrypt",
         "They are written as encrypted zeros: every reader sees zeros, and nobody which blocks are unused",
@@ -227,7 +227,7 @@ impl CreateArgs {
             crate::output::warn_of(&copied.warnings);
             let told = self.told(&options, created.data_size);
             let destination = self.file.as_path();
-            let report = Report { source, destination, copied, began, is_piped: false, is_file: false };
+            let report = CopyReport { source, destination, copied, began, is_piped: false, is_file: false };
             report.print(self.how.json, &told)?;
         }
         Ok(())
@@ -245,8 +245,8 @@ impl CreateArgs {
     /// Describes what was made, for people.
     fn told(&self, options: &FormatOptions, data_size: u64) -> String {
         let version = match options.version {
-            Version::Luks1 => "LUKS1",
-            Version::Luks2 => "LUKS2",
+            LuksVersion::Luks1 => "LUKS1",
+            LuksVersion::Luks2 => "LUKS2",
         };
         let name = self.file.display().to_string();
         let seed = match (&options.seed, &self.volume.layout.volume_key_file) {

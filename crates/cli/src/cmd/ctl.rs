@@ -13,8 +13,8 @@ use crate::CliError;
 use crate::output::print;
 use crate::serve::control::wire::{Nothing, Remove, Whose};
 use crate::verb::{Group, Verb};
-use add::AddArgs;
-use connection::Connection;
+use add::ExportAddArgs;
+use connection::ControlConnection;
 
 /// `ctl`.
 pub const VERB: Verb = Verb {
@@ -63,20 +63,20 @@ pub enum CtlCommand {
     /// Show what the exports did since the server started (see also `cryptline top`)
     Stats,
     /// Make everything that was written durable
-    Flush(ExportArgs),
+    Flush(ExportNameArgs),
     /// Notice that files have grown; clients see it when they connect again
-    Resize(ExportArgs),
+    Resize(ExportNameArgs),
     /// Read the certificates of TLS again, as SIGHUP does; clients that connect from then on are greeted with them
     Reload,
     /// Remove an export: new clients do not get it, and it is closed when its last client has left
-    Remove(RemoveArgs),
+    Remove(ExportRemoveArgs),
     /// Open a LUKS volume in a file and export it
-    Add(Box<AddArgs>),
+    Add(Box<ExportAddArgs>),
 }
 
 /// One export, or all.
 #[derive(Args, Debug)]
-pub struct ExportArgs {
+pub struct ExportNameArgs {
     /// Name of the export; '' is the default one [default: all]
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
@@ -84,7 +84,7 @@ pub struct ExportArgs {
 
 /// Which export goes, and how.
 #[derive(Args, Debug)]
-pub struct RemoveArgs {
+pub struct ExportRemoveArgs {
     /// Name of the export; '' is the default one
     #[arg(value_name = "NAME")]
     pub name: String,
@@ -99,7 +99,7 @@ pub struct RemoveArgs {
 /// # Errors
 /// Error of the server, with its exit code; exit code 4 where there is no server.
 pub fn run(args: &CtlArgs) -> Result<(), CliError> {
-    let mut server = Connection::to(&args.socket)?;
+    let mut server = ControlConnection::to(&args.socket)?;
     match &args.command {
         CtlCommand::Add(add) => server.check_user(add.server_user)?,
         // Root may ask anybody's server, and gives nothing away by that.
@@ -128,13 +128,13 @@ pub fn run(args: &CtlArgs) -> Result<(), CliError> {
     print(&text)
 }
 
-impl ExportArgs {
+impl ExportNameArgs {
     fn whose(&self) -> Whose {
         Whose { name: self.name.clone() }
     }
 }
 
-impl RemoveArgs {
+impl ExportRemoveArgs {
     fn request(&self) -> Remove {
         Remove { name: self.name.clone(), now: self.force }
     }

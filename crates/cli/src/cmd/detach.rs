@@ -15,7 +15,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::CliError;
 use crate::attached::orphans;
-use crate::attached::state::{self, Driver, State, number_of};
+use crate::attached::state::{self, AttachDriver, DeviceRecord, number_of};
 use crate::output::warn;
 use crate::verb::{DEVICES, Group, Verb, Word, XDG};
 
@@ -161,7 +161,7 @@ fn after_server(device: &Path, server: u32) -> Result<(), CliError> {
 ///
 /// # Errors
 /// Exit code 5 where it cannot be known.
-pub fn refuse_stranger(known: &State) -> Result<(), CliError> {
+pub fn refuse_stranger(known: &DeviceRecord) -> Result<(), CliError> {
     if known.is_known_server() {
         return Ok(());
     }
@@ -173,7 +173,7 @@ pub fn refuse_stranger(known: &State) -> Result<(), CliError> {
 }
 
 /// Has the server end, and waits for that.
-fn stop(known: &State, server: &OwnedFd) -> Result<(), CliError> {
+fn stop(known: &DeviceRecord, server: &OwnedFd) -> Result<(), CliError> {
     match pidfd_send_signal(server, Signal::TERM) {
         // It has just ended by itself.
         Ok(()) | Err(rustix::io::Errno::SRCH) => {}
@@ -195,7 +195,7 @@ fn stop(known: &State, server: &OwnedFd) -> Result<(), CliError> {
 }
 
 /// Removes a device that nobody serves any more.
-fn remove_orphan(known: &State) -> Result<(), CliError> {
+fn remove_orphan(known: &DeviceRecord) -> Result<(), CliError> {
     remove_device(known)?;
     if let Some(why) = &known.failure {
         return Err(lost(known, why));
@@ -205,7 +205,7 @@ fn remove_orphan(known: &State) -> Result<(), CliError> {
 }
 
 /// The same, where nothing else is known of it.
-fn remove_unknown(orphan: &orphans::Orphan) -> Result<(), CliError> {
+fn remove_unknown(orphan: &orphans::OrphanRecord) -> Result<(), CliError> {
     let device = &orphan.device;
     ublk::detach(orphan.id)
         .map_err(|error| CliError::device(format!("cannot remove {}: {error}", device.display())))?;
@@ -221,11 +221,11 @@ fn warn_of_loss(device: &Path) {
 }
 
 /// Removes it, where it is still there, and what is known of it.
-fn remove_device(known: &State) -> Result<(), CliError> {
+fn remove_device(known: &DeviceRecord) -> Result<(), CliError> {
     let failed = |error| CliError::device(format!("cannot remove {}: {error}", known.device.display()));
-    let driver: Calls = match known.driver {
-        Driver::Nbd => (kernel_nbd::owner, kernel_nbd::detach),
-        Driver::Ublk => (ublk::owner, ublk::detach),
+    let driver: DriverCalls = match known.driver {
+        AttachDriver::Nbd => (kernel_nbd::owner, kernel_nbd::detach),
+        AttachDriver::Ublk => (ublk::owner, ublk::detach),
     };
     let (owner, detach) = driver;
     if let Some(number) = number_of(&known.device) {
@@ -248,8 +248,8 @@ fn remove_device(known: &State) -> Result<(), CliError> {
 }
 
 /// Calls of a driver that tell about the device with a number, and act on it.
-type Calls = (fn(u32) -> io::Result<Option<u32>>, fn(u32) -> io::Result<()>);
+type DriverCalls = (fn(u32) -> io::Result<Option<u32>>, fn(u32) -> io::Result<()>);
 
-fn lost(known: &State, why: &str) -> CliError {
+fn lost(known: &DeviceRecord, why: &str) -> CliError {
     CliError::device(format!("{}: {why}; what was written lately may be lost", known.device.display()))
 }

@@ -8,8 +8,8 @@ use cryptline_serve::ublk;
 use serde_json::json;
 
 use crate::CliError;
-use crate::attached::orphans::{self, Orphan};
-use crate::attached::state::{self, Driver, State};
+use crate::attached::orphans::{self, OrphanRecord};
+use crate::attached::state::{self, AttachDriver, DeviceRecord};
 use crate::output::print;
 use crate::verb::{DEVICES, Group, Verb, XDG};
 
@@ -65,7 +65,7 @@ fn owner_of(node: &Path) -> Result<(u32, u32), CliError> {
     user.ok_or_else(|| failed("it was made by root, and so is nobody else's"))
 }
 
-fn json(devices: &[State], orphans: &[Orphan]) -> String {
+fn json(devices: &[DeviceRecord], orphans: &[OrphanRecord]) -> String {
     let known = devices.iter().map(|state| {
         let mut row = json!(state);
         row["condition"] = state.condition().into();
@@ -74,7 +74,7 @@ fn json(devices: &[State], orphans: &[Orphan]) -> String {
     let unknown = orphans.iter().map(|orphan| {
         let mut row = json!({
             "device": orphan.device,
-            "driver": Driver::Ublk,
+            "driver": AttachDriver::Ublk,
             "condition": "orphaned",
         });
         if let Some(size) = orphan.size {
@@ -86,7 +86,7 @@ fn json(devices: &[State], orphans: &[Orphan]) -> String {
     format!("{:#}\n", json!({ "devices": rows }))
 }
 
-fn table(devices: &[State], orphans: &[Orphan]) -> String {
+fn table(devices: &[DeviceRecord], orphans: &[OrphanRecord]) -> String {
     let mut text = String::new();
     for state in devices {
         let access = if state.read_only { "ro" } else { "rw" };
@@ -108,7 +108,7 @@ fn table(devices: &[State], orphans: &[Orphan]) -> String {
             text,
             "{}  {}  orphaned  {}of a volume that is not known any more",
             orphan.device.display(),
-            Driver::Ublk.name(),
+            AttachDriver::Ublk.name(),
             size.unwrap_or_default(),
         );
     }
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn device_of_which_nothing_is_known_is_listed_with_what_there_is() {
-        let orphan = |id, size| Orphan { device: ublk::path(id), id, size };
+        let orphan = |id, size| OrphanRecord { device: ublk::path(id), id, size };
         let orphans = [orphan(0, Some(4096)), orphan(1, None)];
         let lines = table(&[], &orphans);
         assert_eq!(

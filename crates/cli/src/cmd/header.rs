@@ -8,9 +8,9 @@ use std::io::{self, IsTerminal};
 use clap::Subcommand;
 
 pub use seal::{MeasureArgs, PolicyArgs, SignArgs, VerifyArgs};
-pub use verbs::{BackupArgs, ConvertArgs, LabelArgs, RepairArgs, RestoreArgs, UuidArgs};
+pub use verbs::{BackupArgs, HeaderConvertArgs, LabelArgs, RepairArgs, RestoreArgs, UuidArgs};
 
-use super::key::Confirm;
+use super::key::ConfirmArgs;
 use crate::CliError;
 use crate::error::on_one_line;
 use crate::verb::{Group, LOCKS, Verb};
@@ -61,7 +61,7 @@ pub enum HeaderCommand {
     /// Show label and subsystem of a volume, or change them (LUKS2)
     Label(LabelArgs),
     /// Make a LUKS1 header one of LUKS2, or the other way
-    Convert(ConvertArgs),
+    Convert(HeaderConvertArgs),
     /// Rewrite the damaged parts of the header from the intact ones
     Repair(RepairArgs),
     /// Seal a header, so that a changed one is noticed
@@ -96,7 +96,7 @@ impl HeaderCommand {
 }
 
 /// Tells what would be lost, and goes on only where somebody agrees.
-pub(super) fn ask(confirm: Confirm, what: &str) -> Result<(), CliError> {
+pub(super) fn ask(confirm: ConfirmArgs, what: &str) -> Result<(), CliError> {
     if confirm.batch_mode {
         return Ok(());
     }

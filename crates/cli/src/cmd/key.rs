@@ -15,9 +15,9 @@ use cryptline::luks::edit::{LastSlot, NewSlot};
 use cryptline::{Edited, Header, Inspection, Open, Overwrite, Problem, Target};
 
 pub use erase::EraseArgs;
-pub use list::ListArgs;
+pub use list::KeyListArgs;
 pub use rotate::RotateArgs;
-pub use verbs::{AddArgs, ChangeArgs, ConvertArgs, KillArgs, PRIORITIES, PriorityArgs, RemoveArgs};
+pub use verbs::{ChangeArgs, KeyAddArgs, KeyConvertArgs, KeyRemoveArgs, KillArgs, PRIORITIES, PriorityArgs};
 
 use crate::CliError;
 use crate::args::{KeyArgs, PbkdfArgs, SlotCipherArgs, TokenArgs};
@@ -70,21 +70,21 @@ pub const VERBS: &[Verb] = &[
 #[derive(Subcommand, Debug)]
 pub enum KeyCommand {
     /// Add a passphrase
-    Add(AddArgs),
+    Add(KeyAddArgs),
     /// Replace a passphrase with another one
     Change(ChangeArgs),
     /// Remove the key slot that a passphrase opens
-    Remove(RemoveArgs),
+    Remove(KeyRemoveArgs),
     /// Remove a key slot by its number
     Kill(KillArgs),
     /// Destroy all key slots
     Erase(EraseArgs),
     /// List the key slots
-    List(ListArgs),
+    List(KeyListArgs),
     /// Say when a key slot is tried (LUKS2)
     Priority(PriorityArgs),
     /// Give a key slot another key derivation function or cost, under the same passphrase
-    Convert(ConvertArgs),
+    Convert(KeyConvertArgs),
     /// Replace the passphrase behind the token of a helper (LUKS2)
     Rotate(RotateArgs),
 }
@@ -111,7 +111,7 @@ impl KeyCommand {
 
 /// Whose header it is.
 #[derive(Args, Clone, Debug)]
-pub struct Place {
+pub struct HeaderArgs {
     /// LUKS file or block device, NBD URI, rbd:POOL/IMAGE, pmem:PATH or btt:PATH
     pub target: PathBuf,
 
@@ -120,7 +120,7 @@ pub struct Place {
     pub header: Option<PathBuf>,
 }
 
-impl Place {
+impl HeaderArgs {
     /// The header, still closed.
     pub fn open(&self) -> Header {
         Header::new(&self.target).with(self.header.as_ref(), Header::header)
@@ -142,7 +142,7 @@ impl Place {
 
 /// The last key slot goes only if that was said.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct Confirm {
+pub struct ConfirmArgs {
     /// Ask nothing: do it
     #[arg(long, short = 'q')]
     pub batch_mode: bool,
@@ -182,7 +182,7 @@ impl NewSlotArgs {
 }
 
 /// A key slot that goes must be the one that was meant: not that of the target's own key file where another key is named.
-pub(super) fn refuse_two_keys(place: &Place, keys: &KeyArgs) -> Result<(), CliError> {
+pub(super) fn refuse_two_keys(place: &HeaderArgs, keys: &KeyArgs) -> Result<(), CliError> {
     let is_named = !keys.passphrase.is_prompt() || keys.volume_key_file.is_some();
     match Target::parse(&place.target) {
         Ok(Target::Keyed(keyed)) if is_named => match (keyed.key_file, keyed.passphrase_command) {
@@ -202,14 +202,14 @@ pub(super) fn refuse_two_keys(place: &Place, keys: &KeyArgs) -> Result<(), CliEr
 }
 
 /// With what unlocks it.
-pub(super) fn unlocking(place: &Place, keys: &KeyArgs) -> Header {
+pub(super) fn unlocking(place: &HeaderArgs, keys: &KeyArgs) -> Header {
     let header = place.open().keys(keys.of_target(&place.target)).kdf_limits(keys.kdf_limits());
     keys.trusting(header, Header::accept_cipher, Header::header_rules).with(keys.key_slot, Header::key_slot)
 }
 
 /// With the tokens, too. Whether the first line of a script's input is the old passphrase must not depend on the
 /// keyring.
-pub(super) fn unlocking_with(place: &Place, keys: &KeyArgs, tokens: &TokenArgs) -> Result<Header, CliError> {
+pub(super) fn unlocking_with(place: &HeaderArgs, keys: &KeyArgs, tokens: &TokenArgs) -> Result<Header, CliError> {
     let header = unlocking(place, keys);
     if !tokens.are_named() && !io::stdin().is_terminal() {
         return Ok(header);
@@ -224,7 +224,7 @@ fn done(edited: cryptline::Result<Edited>, what: &str) -> Result<(), CliError> {
 }
 
 /// Asks before a key slot is overwritten in place.
-fn may_overwrite(confirm: Confirm) -> impl Fn(&Overwrite<'_>) -> cryptline::Result<()> + Send + Sync + 'static {
+fn may_overwrite(confirm: ConfirmArgs) -> impl Fn(&Overwrite<'_>) -> cryptline::Result<()> + Send + Sync + 'static {
     move |overwrite| {
         let Overwrite { name, slot, .. } = overwrite;
         let what = if overwrite.is_last {
@@ -243,7 +243,7 @@ fn may_overwrite(confirm: Confirm) -> impl Fn(&Overwrite<'_>) -> cryptline::Resu
 
 /// Does it without the last key slot's going; with it only after a question, or where that was said before.
 fn unless_last(
-    confirm: Confirm,
+    confirm: ConfirmArgs,
     name: &Path,
     remove: &dyn Fn(LastSlot) -> cryptline::Result<Edited>,
 ) -> Result<(), CliError> {

@@ -19,21 +19,23 @@ use std::time::Duration;
 use clap::Args;
 use cryptline::Zeroes;
 use cryptline_engine::BackendChoice;
-use cryptline_serve::fuse::{LastWord, Mount, Nodes, Options, Over, Session, StartError, Wanted, processors};
+use cryptline_serve::fuse::{
+    FuseOptions, FuseSession, LastWord, Mount, MountWanted, MountedOver, Nodes, StartError, processors,
+};
 use cryptline_serve::lane::Poll;
 use cryptline_serve::{Flushed, StopHandle};
 
 use self::janitor::Janitor;
 use self::names::Names;
-use self::place::Place;
+use self::place::MountPoint;
 use super::detach::mount::of_mount;
 use crate::CliError;
 use crate::args::TableArgument;
 use crate::error::ZONED_ADVICE;
 use crate::serve::background::{self, Starter};
 use crate::serve::banner::{Banner, volume_lines};
-use crate::serve::front::{Front, Served, check_queues, queues_to_be_had};
-use crate::serve::log::Log;
+use crate::serve::front::{BoundFront, ServedVolume, check_queues, queues_to_be_had};
+use crate::serve::log::LineCounter;
 use crate::serve::memory;
 use crate::serve::options::FrontArgs;
 use crate::serve::sandbox::Needs;
@@ -154,7 +156,7 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
             "--exit-with-parent: a server in the background outlives its parent; use --foreground as well",
         ));
     }
-    let (place, found) = Place::find(point)?;
+    let (place, found) = MountPoint::find(point)?;
     args.check_files(&place)?;
     if !args.mount.foreground && args.mount.ready_fd.is_none() {
         let table = args.front.volume.table.as_ref();
@@ -162,7 +164,7 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
         return background::run();
     }
     let starter = Starter::find(args.mount.ready_fd)?;
-    let front = Front::begin(&args.front, targets)?;
+    let front = BoundFront::begin(&args.front, targets)?;
     let names = Names::new(&args.mount.name, targets, place.over)?;
     place.check_targets(targets, args.front.volume.header.as_deref())?;
     let front = front.in_bytes().open(|index, file| names.choose(index, file))?;
@@ -186,7 +188,7 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
     let front = front.enter(&needs(lanes), None, banner)?;
     let mut options = args.options((front.backend(), front.poll()), &volumes, &mount);
     options.queues = queues;
-    let session = Session::start(&nodes, descriptors, options);
+    let session = FuseSession::start(&nodes, descriptors, options);
     let session = session.map_err(|error| match error {
         StartError::NoRing => no_ring(),
         error => CliError::device(error.to_string()),
@@ -199,7 +201,7 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
     })
 }
 
-fn serve(session: Session, stop: &StopHandle, janitor: Janitor, mount: &mut Mount) -> Result<Flushed, CliError> {
+fn serve(session: FuseSession, stop: &StopHandle, janitor: Janitor, mount: &mut Mount) -> Result<Flushed, CliError> {
     let waited = session.wait(stop);
     // While it is served: whoever uses it is served until then.
     if janitor.finish() {
@@ -230,7 +232,7 @@ impl MountArgs {
     }
 
     /// Verifies that no file that the server makes is in the mount: it would wait for itself.
-    fn check_files(&self, place: &Place) -> Result<(), CliError> {
+    fn check_files(&self, place: &MountPoint) -> Result<(), CliError> {
         let process = &self.front.process;
         let pidfile = process.pidfile.as_deref().map(|path| ("--pidfile", path));
         for (option, path) in pidfile.into_iter().chain(process.statistics.paths()) {
@@ -245,7 +247,7 @@ impl MountArgs {
     }
 
     /// No more than each volume can have queues.
-    fn lanes(&self, volumes: &[Served]) -> Result<usize, CliError> {
+    fn lanes(&self, volumes: &[ServedVolume]) -> Result<usize, CliError> {
         if let Some(lanes) = self.mount.lanes {
             for volume in volumes {
                 check_queues(&volume.name, &volume.gate, lanes, "--lanes")?;
@@ -273,12 +275,12 @@ impl MountArgs {
         processors().map(Some).ok_or_else(no_ring)
     }
 
-    fn wanted<'a>(&self, place: &Place, found: &'a OwnedFd, volumes: &[Served]) -> Wanted<'a> {
+    fn wanted<'a>(&self, place: &MountPoint, found: &'a OwnedFd, volumes: &[ServedVolume]) -> MountWanted<'a> {
         let mut source = crate::error::on_one_line(&volumes[0].info.source);
         if volumes.len() > 1 {
             source += &format!(" and {} more", volumes.len() - 1);
         }
-        Wanted {
+        MountWanted {
             point: place.point.clone(),
             place: found.as_fd(),
             over: place.over,
@@ -288,8 +290,8 @@ impl MountArgs {
         }
     }
 
-    fn nodes(&self, place: &Place, volumes: &[Served]) -> Nodes {
-        let text = |served: &Served| {
+    fn nodes(&self, place: &MountPoint, volumes: &[ServedVolume]) -> Nodes {
+        let text = |served: &ServedVolume| {
             let mut text = String::new();
             volume_lines(&mut text, &served.info);
             text
@@ -302,9 +304,9 @@ impl MountArgs {
         nodes
     }
 
-    fn options(&self, (backend, poll): (BackendChoice, Poll), volumes: &[Served], mount: &Mount) -> Options {
-        let log = Log::new();
-        Options {
+    fn options(&self, (backend, poll): (BackendChoice, Poll), volumes: &[ServedVolume], mount: &Mount) -> FuseOptions {
+        let log = LineCounter::new();
+        FuseOptions {
             backend,
             poll,
             cached: self.mount.cache,
@@ -316,10 +318,10 @@ impl MountArgs {
         }
     }
 
-    fn banner(&self, place: &Place, volumes: &[Served]) -> Banner {
-        let file = |served: &Served| match place.over {
-            Over::File => place.point.display().to_string(),
-            Over::Folder => place.point.join(&served.name).display().to_string(),
+    fn banner(&self, place: &MountPoint, volumes: &[ServedVolume]) -> Banner {
+        let file = |served: &ServedVolume| match place.over {
+            MountedOver::File => place.point.display().to_string(),
+            MountedOver::Folder => place.point.join(&served.name).display().to_string(),
         };
         let point = place.point.display().to_string();
         let mut hints = Vec::new();
@@ -343,7 +345,7 @@ impl MountArgs {
     }
 
     /// Said of how it is mounted.
-    fn terms(&self, volumes: &[Served]) -> Vec<(&'static str, String)> {
+    fn terms(&self, volumes: &[ServedVolume]) -> Vec<(&'static str, String)> {
         let mut terms = vec![("cache", if self.mount.cache { "on" } else { "off" }.to_owned())];
         // A file that is punched reads as zeros there, which a block that was discarded below does not.
         let decrypts = self.front.volume.blocks.zeroes == Zeroes::Decrypt;

@@ -4,7 +4,7 @@ use clap::Args;
 use cryptline::{Header, ResizeOptions};
 
 use super::create::show;
-use super::key::Place;
+use super::key::HeaderArgs;
 use crate::CliError;
 use crate::args::accepted_cipher;
 use crate::output::{say, warn_of};
@@ -46,7 +46,7 @@ thousands of places. Block devices, partitions and exports keep their own size."
 pub struct ResizeArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// New size of the file, such as 20G; KB, MB and GB are powers of 1000 [default: the size that the file or device has]
     #[arg(value_name = "SIZE", value_parser = size::parse_disk)]

@@ -19,7 +19,7 @@ use cryptline_engine::BackendChoice;
 use cryptline_nbd::uri::{Address, NbdUri};
 use cryptline_nbd::{OfferError, TlsMode};
 use cryptline_serve::lane::Poll;
-use cryptline_serve::nbd::{CurrentTls, Export, Exports, Server, ServerOptions};
+use cryptline_serve::nbd::{CurrentTls, Export, Exports, NbdServer, NbdServerOptions};
 
 use crate::CliError;
 use crate::error::ZONED_ADVICE;
@@ -28,16 +28,16 @@ use crate::serve::activation;
 use crate::serve::background::{self, BackgroundArgs, Starter};
 use crate::serve::banner::Banner;
 use crate::serve::certificates::{self, Renewable};
-use crate::serve::control::{Control, ControlSocket, HowServed};
+use crate::serve::control::{ControlSocket, HowServed, ServerControl};
 use crate::serve::events;
-use crate::serve::front::{Front, Served};
+use crate::serve::front::{BoundFront, ServedVolume};
 use crate::serve::hints::Reachable;
-use crate::serve::listen::{Sockets, Wanted};
-use crate::serve::log::Log;
+use crate::serve::listen::{ListenWanted, Sockets};
+use crate::serve::log::LineCounter;
 use crate::serve::names::free_name;
 use crate::serve::notify::has_manager;
 use crate::serve::options::{FrontArgs, make_absolute};
-use crate::serve::run::Command;
+use crate::serve::run::RunCommand;
 use crate::serve::sandbox::Needs;
 use crate::serve::tls::TlsArgs;
 use crate::verb::{Group, UNIT, Verb};
@@ -198,7 +198,7 @@ pub fn run(args: &mut ServeArgs) -> Result<ExitCode, CliError> {
         return background::run();
     }
     let starter = Starter::find(args.background.ready_fd)?;
-    let front = Front::begin(&args.front, &args.targets)?.counting(args.server.control.is_some());
+    let front = BoundFront::begin(&args.front, &args.targets)?.counting(args.server.control.is_some());
     let passed = activation::take()?;
     args.check(passed.is_some())?;
     let tls = args.tls.load()?;
@@ -254,7 +254,7 @@ pub fn run(args: &mut ServeArgs) -> Result<ExitCode, CliError> {
             certificates: again,
         };
         let volumes = front.volumes();
-        socket.start(Control::new(&server, volumes, front.poll(), how))?;
+        socket.start(ServerControl::new(&server, volumes, front.poll(), how))?;
     }
     front.serve(|stop| {
         starter.tell(stop);
@@ -296,8 +296,8 @@ impl ServeArgs {
         Ok(())
     }
 
-    fn wanted(&self) -> Wanted {
-        Wanted {
+    fn wanted(&self) -> ListenWanted {
+        ListenWanted {
             unix: self.server.unix.clone(),
             mode: self.front.process.socket_mode,
             port: self.server.port,
@@ -320,8 +320,8 @@ impl ServeArgs {
         }
     }
 
-    fn exports(&self, volumes: &[Served]) -> Result<Arc<Exports>, CliError> {
-        let export = |(index, volume): (usize, &Served)| Export {
+    fn exports(&self, volumes: &[ServedVolume]) -> Result<Arc<Exports>, CliError> {
+        let export = |(index, volume): (usize, &ServedVolume)| Export {
             name: volume.name.clone(),
             description: self.server.description.get(index).cloned().unwrap_or_default(),
             gate: volume.gate.clone(),
@@ -336,9 +336,9 @@ impl ServeArgs {
     }
 
     /// Every export at every address, in the order of the exports. The first needs no name, unless one was chosen.
-    fn uris(&self, sockets: &Sockets, volumes: &[Served]) -> Vec<NbdUri> {
+    fn uris(&self, sockets: &Sockets, volumes: &[ServedVolume]) -> Vec<NbdUri> {
         let places = self.places(sockets);
-        let at = |(index, volume): (usize, &Served)| {
+        let at = |(index, volume): (usize, &ServedVolume)| {
             let name = if index == 0 && self.server.export_name.is_empty() { "" } else { &volume.name };
             let of_export = |place: &NbdUri| place.with_export(name);
             places.iter().map(of_export).collect::<Vec<_>>()
@@ -364,14 +364,14 @@ impl ServeArgs {
     }
 
     /// Returns what --run runs, with the variables that it finds.
-    fn command(&self, export: &Reachable<'_>) -> Option<Command> {
+    fn command(&self, export: &Reachable<'_>) -> Option<RunCommand> {
         let mut variables = variables(export.uri, self.tls.word());
         variables.extend(export.variables().map(|(name, text)| (name, text.into())));
-        Some(Command { line: self.server.run.clone()?, variables })
+        Some(RunCommand { line: self.server.run.clone()?, variables })
     }
 
     /// Tells if clients read noise where the image has holes, which are a part of the decrypted disk, too.
-    fn hides_holes(&self, index: usize, volume: &Served) -> bool {
+    fn hides_holes(&self, index: usize, volume: &ServedVolume) -> bool {
         let decrypts = self.front.volume.blocks.zeroes == Zeroes::Decrypt;
         let found = match self.targets.get(index).map(Target::parse) {
             // Its name may be no text.
@@ -404,9 +404,9 @@ impl ServeArgs {
         (clients, lanes): (u64, usize),
         (backend, poll): (BackendChoice, Poll),
         tls: Option<Arc<CurrentTls>>,
-    ) -> Arc<Server> {
-        let log = Log::new();
-        let options = ServerOptions {
+    ) -> Arc<NbdServer> {
+        let log = LineCounter::new();
+        let options = NbdServerOptions {
             backend,
             poll,
             tls,
@@ -417,7 +417,7 @@ impl ServeArgs {
             grace: GRACE,
             log: Box::new(move |event| events::of_client(&log, event)),
         };
-        Server::new(exports, options)
+        NbdServer::new(exports, options)
     }
 }
 

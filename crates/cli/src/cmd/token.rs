@@ -9,8 +9,8 @@ use clap::Subcommand;
 use crate::CliError;
 use crate::verb::{Group, LOCKS, Verb};
 use bind::BindArgs;
-use list::ListArgs;
-use verbs::{AddArgs, ExportArgs, ImportArgs, RemoveArgs, UnassignArgs};
+use list::TokenListArgs;
+use verbs::{ImportArgs, TokenAddArgs, TokenExportArgs, TokenRemoveArgs, UnassignArgs};
 
 /// `token`.
 const VERB: Verb = Verb {
@@ -47,17 +47,17 @@ pub const VERBS: &[Verb] =
 #[derive(Subcommand, Debug)]
 pub enum TokenCommand {
     /// List the tokens
-    List(ListArgs),
+    List(TokenListArgs),
     /// Add a token that names a key in the kernel's keyring
-    Add(AddArgs),
+    Add(TokenAddArgs),
     /// Add a key slot that opens by a tang server, some of several, or a TPM
     Bind(Box<BindArgs>),
     /// Add a token from its JSON
     Import(ImportArgs),
     /// Print a token as JSON
-    Export(ExportArgs),
+    Export(TokenExportArgs),
     /// Remove a token
-    Remove(RemoveArgs),
+    Remove(TokenRemoveArgs),
     /// Say that a token is not for a key slot any more
     Unassign(UnassignArgs),
 }

@@ -9,7 +9,7 @@ use clap::Args;
 use crate::CliError;
 use crate::error::on_one_line;
 use crate::output::print;
-use crate::serve::statistics::Sample;
+use crate::serve::statistics::StatsSample;
 use crate::top::{Sort, sample_lines, screen};
 use crate::verb::{Group, Verb};
 
@@ -97,7 +97,7 @@ fn follow(args: &TopArgs, stream: UnixStream, name: String) -> Result<(), CliErr
         if args.json {
             print(&line)?;
         } else {
-            let sample = Sample::read(line.as_bytes()).ok_or_else(|| nonsense(&name))?;
+            let sample = StatsSample::read(line.as_bytes()).ok_or_else(|| nonsense(&name))?;
             let lines = sample_lines(&sample);
             if args.sockets.len() > 1 {
                 let of_server = |line| format!("{} {line}\n", on_one_line(&name));

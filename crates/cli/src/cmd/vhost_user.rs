@@ -11,7 +11,9 @@ use std::time::Duration;
 use clap::Args;
 use cryptline_engine::BackendChoice;
 use cryptline_serve::lane::Poll;
-use cryptline_serve::vhost_user::{Disk, Front as From, QUEUE_SIZE_MAX, QUEUE_SIZE_MIN, Server, ServerOptions};
+use cryptline_serve::vhost_user::{
+    FrontEnds as From, QUEUE_SIZE_MAX, QUEUE_SIZE_MIN, VhostDisk, VhostServer, VhostServerOptions,
+};
 use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
 
@@ -21,11 +23,11 @@ use crate::output::{is_quiet, print};
 use crate::serve::background::{self, BackgroundArgs, Starter};
 use crate::serve::banner::Banner;
 use crate::serve::events;
-use crate::serve::front::{Front, Opened, Served, check_queues};
-use crate::serve::log::Log;
+use crate::serve::front::{BoundFront, OpenedFront, ServedVolume, check_queues};
+use crate::serve::log::LineCounter;
 use crate::serve::names::free_name;
 use crate::serve::options::FrontArgs;
-use crate::serve::run::Command;
+use crate::serve::run::RunCommand;
 use crate::serve::sandbox::Needs;
 use crate::serve::unix;
 use crate::verb::{Group, Verb};
@@ -150,7 +152,7 @@ pub fn run(args: &mut VhostUserArgs) -> Result<ExitCode, CliError> {
         Some(path) => std::slice::from_ref(path),
         None => &args.targets,
     };
-    let front = Front::begin(&args.front, targets)?;
+    let front = BoundFront::begin(&args.front, targets)?;
     args.device.check(targets.len().max(1))?;
     let inherited = args.device.inherited()?;
     let names = RefCell::new(Vec::new());
@@ -183,21 +185,22 @@ pub fn run(args: &mut VhostUserArgs) -> Result<ExitCode, CliError> {
     let front = front.enter(&needs, command, args.banner(&places))?;
     let (backend, poll) = (front.backend(), front.poll());
     front.serve(|stop| {
-        let server = Server::new(disks, options(backend, poll)).map_err(|error| CliError::device(error.to_string()))?;
+        let server =
+            VhostServer::new(disks, options(backend, poll)).map_err(|error| CliError::device(error.to_string()))?;
         let failed = |error| CliError::device(format!("cannot serve virtual machines: {error}"));
         starter.tell(stop);
         server.run(stop).map_err(failed)
     })
 }
 
-fn options(backend: BackendChoice, poll: Poll) -> ServerOptions {
-    let log = Log::new();
-    ServerOptions { backend, poll, grace: GRACE, log: Arc::new(move |event| events::of_front_end(&log, event)) }
+fn options(backend: BackendChoice, poll: Poll) -> VhostServerOptions {
+    let log = LineCounter::new();
+    VhostServerOptions { backend, poll, grace: GRACE, log: Arc::new(move |event| events::of_front_end(&log, event)) }
 }
 
 /// Refuses what no guest could use.
-fn check_volumes(volumes: &[Served]) -> Result<(), CliError> {
-    let zoned = |volume: &&Served| volume.gate.geometry().zones.is_some();
+fn check_volumes(volumes: &[ServedVolume]) -> Result<(), CliError> {
+    let zoned = |volume: &&ServedVolume| volume.gate.geometry().zones.is_some();
     match volumes.iter().find(zoned) {
         Some(volume) => Err(CliError::device(format!(
             "{}: virtual machines cannot use a zoned volume over vhost-user{ZONED_ADVICE}",
@@ -209,7 +212,7 @@ fn check_volumes(volumes: &[Served]) -> Result<(), CliError> {
 
 impl VhostUserArgs {
     /// A socket for each volume.
-    fn bind(&self, front: &Opened<'_>) -> Result<(Vec<PathBuf>, Vec<From>), CliError> {
+    fn bind(&self, front: &OpenedFront<'_>) -> Result<(Vec<PathBuf>, Vec<From>), CliError> {
         let mode = self.front.process.socket_mode;
         let changes_user = self.front.sandbox.user.is_some();
         let bind = |index: usize| match self.device.socket_path.get(index) {
@@ -229,9 +232,9 @@ impl VhostUserArgs {
     }
 
     /// The command of --run, with the variables that it finds.
-    fn command(&self, places: &[PathBuf]) -> Option<Command> {
+    fn command(&self, places: &[PathBuf]) -> Option<RunCommand> {
         let socket = places.first().map(|path| ("unixsocket", path.clone().into_os_string()));
-        Some(Command { line: self.device.run.clone()?, variables: socket.into_iter().collect() })
+        Some(RunCommand { line: self.device.run.clone()?, variables: socket.into_iter().collect() })
     }
 
     fn banner(&self, places: &[PathBuf]) -> Banner {
@@ -319,10 +322,10 @@ impl DeviceArgs {
         self.fd.iter().map(take).collect()
     }
 
-    fn disks(&self, volumes: &[Served], fronts: Vec<From>) -> Vec<Disk> {
+    fn disks(&self, volumes: &[ServedVolume], fronts: Vec<From>) -> Vec<VhostDisk> {
         let serials = serials(&self.serial, volumes.iter().map(|volume| &*volume.name));
         let volumes = volumes.iter().zip(serials).zip(fronts);
-        let disk = |((volume, serial), front): ((&Served, String), From)| Disk {
+        let disk = |((volume, serial), front): ((&ServedVolume, String), From)| VhostDisk {
             name: volume.name.clone(),
             gate: volume.gate.clone(),
             block: volume.info.logical_block,

@@ -1,5 +1,5 @@
 //! Words of cryptsetup's that no verb means alone, so that fingers and scripts find them; the others are names of verbs
-//! (`crate::verb::Word`). Help does not show them.
+//! (`crate::verb::VerbWord`). Help does not show them.
 
 mod dump;
 mod format;
@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use cryptline::VolumeKind;
 use cryptline::luks::edit::Priority;
 
-use super::key::{ConvertArgs, KillArgs, PRIORITIES, Place};
+use super::key::{HeaderArgs, KeyConvertArgs, KillArgs, PRIORITIES};
 use crate::CliError;
 use crate::args::{LUKS_TYPES, VolumeType, choice};
 use crate::output::changed;
@@ -21,13 +21,13 @@ pub use short::in_full;
 
 /// One word for each.
 #[derive(Subcommand, Debug)]
-pub enum Word {
+pub enum VerbWord {
     /// `key kill`
     #[command(name = "luksKillSlot")]
     KillSlot(KillArgs),
     /// `key convert`
     #[command(name = "luksConvertKey")]
-    ConvertKey(ConvertArgs),
+    ConvertKey(KeyConvertArgs),
     /// `info`, in cryptsetup's words
     #[command(name = "luksDump")]
     Dump(DumpArgs),
@@ -47,7 +47,7 @@ pub enum Word {
 pub struct ConfigArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// When the key slot is tried
     #[arg(long, requires = "key_slot", value_parser = choice::of(PRIORITIES))]
@@ -71,7 +71,7 @@ pub struct ConfigArgs {
 pub struct IsLuksArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// This version only.
     #[arg(long = "type", value_name = "TYPE", value_parser = choice::of(LUKS_TYPES))]
@@ -95,7 +95,7 @@ impl IsLuksArgs {
     }
 }
 
-impl Word {
+impl VerbWord {
     /// Runs it.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use crate::CliError;
 
 /// Treatment of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum OptionUse {
     /// Means the same here.
     Same,
     /// Means nothing here, or is so in any case.
@@ -21,116 +21,116 @@ pub enum Use {
 
 /// An option.
 #[derive(Debug)]
-pub struct Known {
+pub struct KnownOption {
     /// Long name.
     pub name: &'static str,
     short: Option<u8>,
     takes_value: bool,
     /// Treatment of it.
-    pub used: Use,
+    pub used: OptionUse,
 }
 
-const fn known(name: &'static str, short: Option<u8>, takes_value: bool, used: Use) -> Known {
-    Known { name, short, takes_value, used }
+const fn known(name: &'static str, short: Option<u8>, takes_value: bool, used: OptionUse) -> KnownOption {
+    KnownOption { name, short, takes_value, used }
 }
 
-const OPTIONS: &[Known] = &[
-    known("help", Some(b'?'), false, Use::Same),
-    known("usage", None, false, Use::Same),
-    known("version", Some(b'V'), false, Use::Same),
-    known("verbose", Some(b'v'), false, Use::Same),
-    known("batch-mode", Some(b'q'), false, Use::Same),
-    known("test-passphrase", None, false, Use::Same),
-    known("type", Some(b'M'), true, Use::Same),
-    known("header", None, true, Use::Same),
-    known("key-file", Some(b'd'), true, Use::Same),
-    known("keyfile-offset", None, true, Use::Same),
-    known("keyfile-size", Some(b'l'), true, Use::Same),
-    known("new-keyfile", None, true, Use::Same),
-    known("new-keyfile-offset", None, true, Use::Same),
-    known("new-keyfile-size", None, true, Use::Same),
-    known("volume-key-file", None, true, Use::Same),
-    known("key-slot", Some(b'S'), true, Use::Same),
-    known("new-key-slot", None, true, Use::Same),
-    known("cipher", Some(b'c'), true, Use::Same),
-    known("key-size", Some(b's'), true, Use::Same),
-    known("hash", Some(b'h'), true, Use::Same),
-    known("sector-size", None, true, Use::Same),
-    known("iv-large-sectors", None, false, Use::Same),
-    known("offset", Some(b'o'), true, Use::Same),
-    known("skip", Some(b'p'), true, Use::Same),
-    known("size", Some(b'b'), true, Use::Same),
-    known("device-size", None, true, Use::Same),
-    known("align-payload", None, true, Use::Same),
-    known("iter-time", Some(b'i'), true, Use::Same),
-    known("pbkdf", None, true, Use::Same),
-    known("pbkdf-memory", None, true, Use::Same),
-    known("pbkdf-parallel", None, true, Use::Same),
-    known("pbkdf-force-iterations", None, true, Use::Same),
-    known("luks2-metadata-size", None, true, Use::Same),
-    known("luks2-keyslots-size", None, true, Use::Same),
-    known("keyslot-cipher", None, true, Use::Same),
-    known("keyslot-key-size", None, true, Use::Same),
-    known("uuid", None, true, Use::Same),
-    known("label", None, true, Use::Same),
-    known("subsystem", None, true, Use::Same),
-    known("priority", None, true, Use::Same),
-    known("header-backup-file", None, true, Use::Same),
-    known("dump-json-metadata", None, false, Use::Same),
-    known("dump-volume-key", None, false, Use::Same),
-    known("unbound", None, false, Use::Same),
-    known("readonly", Some(b'r'), false, Use::Same),
-    known("allow-discards", None, false, Use::Same),
-    known("perf-same_cpu_crypt", None, false, Use::Same),
-    known("perf-submit_from_crypt_cpus", None, false, Use::Same),
-    known("perf-no_read_workqueue", None, false, Use::Same),
-    known("perf-no_write_workqueue", None, false, Use::Same),
-    known("token-id", None, true, Use::Same),
-    known("token-type", None, true, Use::Same),
-    known("token-only", None, false, Use::Same),
-    known("token-replace", None, false, Use::Same),
-    known("key-description", None, true, Use::Same),
-    known("json-file", None, true, Use::Same),
+const OPTIONS: &[KnownOption] = &[
+    known("help", Some(b'?'), false, OptionUse::Same),
+    known("usage", None, false, OptionUse::Same),
+    known("version", Some(b'V'), false, OptionUse::Same),
+    known("verbose", Some(b'v'), false, OptionUse::Same),
+    known("batch-mode", Some(b'q'), false, OptionUse::Same),
+    known("test-passphrase", None, false, OptionUse::Same),
+    known("type", Some(b'M'), true, OptionUse::Same),
+    known("header", None, true, OptionUse::Same),
+    known("key-file", Some(b'd'), true, OptionUse::Same),
+    known("keyfile-offset", None, true, OptionUse::Same),
+    known("keyfile-size", Some(b'l'), true, OptionUse::Same),
+    known("new-keyfile", None, true, OptionUse::Same),
+    known("new-keyfile-offset", None, true, OptionUse::Same),
+    known("new-keyfile-size", None, true, OptionUse::Same),
+    known("volume-key-file", None, true, OptionUse::Same),
+    known("key-slot", Some(b'S'), true, OptionUse::Same),
+    known("new-key-slot", None, true, OptionUse::Same),
+    known("cipher", Some(b'c'), true, OptionUse::Same),
+    known("key-size", Some(b's'), true, OptionUse::Same),
+    known("hash", Some(b'h'), true, OptionUse::Same),
+    known("sector-size", None, true, OptionUse::Same),
+    known("iv-large-sectors", None, false, OptionUse::Same),
+    known("offset", Some(b'o'), true, OptionUse::Same),
+    known("skip", Some(b'p'), true, OptionUse::Same),
+    known("size", Some(b'b'), true, OptionUse::Same),
+    known("device-size", None, true, OptionUse::Same),
+    known("align-payload", None, true, OptionUse::Same),
+    known("iter-time", Some(b'i'), true, OptionUse::Same),
+    known("pbkdf", None, true, OptionUse::Same),
+    known("pbkdf-memory", None, true, OptionUse::Same),
+    known("pbkdf-parallel", None, true, OptionUse::Same),
+    known("pbkdf-force-iterations", None, true, OptionUse::Same),
+    known("luks2-metadata-size", None, true, OptionUse::Same),
+    known("luks2-keyslots-size", None, true, OptionUse::Same),
+    known("keyslot-cipher", None, true, OptionUse::Same),
+    known("keyslot-key-size", None, true, OptionUse::Same),
+    known("uuid", None, true, OptionUse::Same),
+    known("label", None, true, OptionUse::Same),
+    known("subsystem", None, true, OptionUse::Same),
+    known("priority", None, true, OptionUse::Same),
+    known("header-backup-file", None, true, OptionUse::Same),
+    known("dump-json-metadata", None, false, OptionUse::Same),
+    known("dump-volume-key", None, false, OptionUse::Same),
+    known("unbound", None, false, OptionUse::Same),
+    known("readonly", Some(b'r'), false, OptionUse::Same),
+    known("allow-discards", None, false, OptionUse::Same),
+    known("perf-same_cpu_crypt", None, false, OptionUse::Same),
+    known("perf-submit_from_crypt_cpus", None, false, OptionUse::Same),
+    known("perf-no_read_workqueue", None, false, OptionUse::Same),
+    known("perf-no_write_workqueue", None, false, OptionUse::Same),
+    known("token-id", None, true, OptionUse::Same),
+    known("token-type", None, true, OptionUse::Same),
+    known("token-only", None, false, OptionUse::Same),
+    known("token-replace", None, false, OptionUse::Same),
+    known("key-description", None, true, OptionUse::Same),
+    known("json-file", None, true, OptionUse::Same),
     // Ours alone.
-    known("accept-cipher", None, true, Use::Same),
-    known("disable-keyring", None, false, Use::None),
-    known("disable-locks", None, false, Use::None),
-    known("disable-external-tokens", None, false, Use::None),
-    known("disable-blkid", None, false, Use::None),
-    known("use-random", None, false, Use::None),
-    known("use-urandom", None, false, Use::None),
-    known("force-password", None, false, Use::None),
-    known("verify-passphrase", Some(b'y'), false, Use::None),
-    known("serialize-memory-hard-pbkdf", None, false, Use::None),
-    known("tries", Some(b'T'), true, Use::None),
-    known("timeout", Some(b't'), true, Use::None),
-    known("progress-frequency", None, true, Use::None),
-    known("progress-json", None, false, Use::None),
-    known("debug", None, false, Use::None),
-    known("debug-json", None, false, Use::None),
-    known("integrity", Some(b'I'), true, Use::Refused),
-    known("integrity-no-wipe", None, false, Use::Refused),
-    known("integrity-no-journal", None, false, Use::Refused),
-    known("integrity-legacy-padding", None, false, Use::Refused),
-    known("integrity-key-size", None, true, Use::Refused),
-    known("hw-opal", None, false, Use::Refused),
-    known("hw-opal-only", None, false, Use::Refused),
-    known("hw-opal-factory-reset", None, false, Use::Refused),
-    known("veracrypt", None, false, Use::Refused),
-    known("veracrypt-pim", None, true, Use::Refused),
-    known("veracrypt-query-pim", None, false, Use::Refused),
-    known("disable-veracrypt", None, false, Use::Refused),
-    known("tcrypt-hidden", None, false, Use::Refused),
-    known("tcrypt-system", None, false, Use::Refused),
-    known("tcrypt-backup", None, false, Use::Refused),
-    known("persistent", None, false, Use::Refused),
-    known("refresh", None, false, Use::Refused),
-    known("shared", None, false, Use::Refused),
-    known("deferred", None, false, Use::Refused),
-    known("cancel-deferred", None, false, Use::Refused),
-    known("link-vk-to-keyring", None, true, Use::Refused),
-    known("volume-key-keyring", None, true, Use::Refused),
-    known("external-tokens-path", None, true, Use::Refused),
+    known("accept-cipher", None, true, OptionUse::Same),
+    known("disable-keyring", None, false, OptionUse::None),
+    known("disable-locks", None, false, OptionUse::None),
+    known("disable-external-tokens", None, false, OptionUse::None),
+    known("disable-blkid", None, false, OptionUse::None),
+    known("use-random", None, false, OptionUse::None),
+    known("use-urandom", None, false, OptionUse::None),
+    known("force-password", None, false, OptionUse::None),
+    known("verify-passphrase", Some(b'y'), false, OptionUse::None),
+    known("serialize-memory-hard-pbkdf", None, false, OptionUse::None),
+    known("tries", Some(b'T'), true, OptionUse::None),
+    known("timeout", Some(b't'), true, OptionUse::None),
+    known("progress-frequency", None, true, OptionUse::None),
+    known("progress-json", None, false, OptionUse::None),
+    known("debug", None, false, OptionUse::None),
+    known("debug-json", None, false, OptionUse::None),
+    known("integrity", Some(b'I'), true, OptionUse::Refused),
+    known("integrity-no-wipe", None, false, OptionUse::Refused),
+    known("integrity-no-journal", None, false, OptionUse::Refused),
+    known("integrity-legacy-padding", None, false, OptionUse::Refused),
+    known("integrity-key-size", None, true, OptionUse::Refused),
+    known("hw-opal", None, false, OptionUse::Refused),
+    known("hw-opal-only", None, false, OptionUse::Refused),
+    known("hw-opal-factory-reset", None, false, OptionUse::Refused),
+    known("veracrypt", None, false, OptionUse::Refused),
+    known("veracrypt-pim", None, true, OptionUse::Refused),
+    known("veracrypt-query-pim", None, false, OptionUse::Refused),
+    known("disable-veracrypt", None, false, OptionUse::Refused),
+    known("tcrypt-hidden", None, false, OptionUse::Refused),
+    known("tcrypt-system", None, false, OptionUse::Refused),
+    known("tcrypt-backup", None, false, OptionUse::Refused),
+    known("persistent", None, false, OptionUse::Refused),
+    known("refresh", None, false, OptionUse::Refused),
+    known("shared", None, false, OptionUse::Refused),
+    known("deferred", None, false, OptionUse::Refused),
+    known("cancel-deferred", None, false, OptionUse::Refused),
+    known("link-vk-to-keyring", None, true, OptionUse::Refused),
+    known("volume-key-keyring", None, true, OptionUse::Refused),
+    known("external-tokens-path", None, true, OptionUse::Refused),
 ];
 
 /// Older names of options.
@@ -178,16 +178,16 @@ const REFUSED: &[(&str, &str)] = &[
 
 /// A command line.
 #[derive(Debug)]
-pub struct Line {
+pub struct CryptsetupLine {
     word: &'static str,
     /// The word as it was typed.
     pub typed: String,
     /// Devices, names and files.
     pub places: Vec<OsString>,
-    options: Vec<(&'static Known, Option<OsString>)>,
+    options: Vec<(&'static KnownOption, Option<OsString>)>,
 }
 
-impl Line {
+impl CryptsetupLine {
     /// Takes it apart.
     ///
     /// # Errors
@@ -237,7 +237,7 @@ impl Line {
     }
 
     /// All that means something here, in their order.
-    pub fn options(&self) -> impl Iterator<Item = (&'static Known, Option<&OsStr>)> {
+    pub fn options(&self) -> impl Iterator<Item = (&'static KnownOption, Option<&OsStr>)> {
         self.options.iter().map(|(option, value)| (*option, value.as_deref()))
     }
 
@@ -246,7 +246,7 @@ impl Line {
     /// # Errors
     /// Exit code 1, or 4 where there is no device.
     pub fn check(&self) -> Result<(), CliError> {
-        if let Some((option, _)) = self.options.iter().find(|(option, _)| option.used == Use::Refused) {
+        if let Some((option, _)) = self.options.iter().find(|(option, _)| option.used == OptionUse::Refused) {
             return Err(CliError::parameters(format!("Option --{} is not supported by cryptline.", option.name)));
         }
         let kind = self.value("type").map(|kind| kind.to_string_lossy().to_lowercase()).unwrap_or_default();
@@ -306,9 +306,9 @@ fn word_of(typed: &str) -> Result<&'static str, CliError> {
     }))
 }
 
-type Given = (&'static Known, Option<OsString>);
+type GivenOptions = (&'static KnownOption, Option<OsString>);
 
-fn long(rest: &[u8], next: &mut impl Iterator<Item = OsString>) -> Result<Given, CliError> {
+fn long(rest: &[u8], next: &mut impl Iterator<Item = OsString>) -> Result<GivenOptions, CliError> {
     let (name, value) = match rest.iter().position(|&byte| byte == b'=') {
         Some(at) => (&rest[..at], Some(OsString::from_vec(rest[at + 1..].to_vec()))),
         None => (rest, None),
@@ -323,7 +323,11 @@ fn long(rest: &[u8], next: &mut impl Iterator<Item = OsString>) -> Result<Given,
     with_value(option, value, &format!("--{name}"), next)
 }
 
-fn short(bunch: &[u8], next: &mut impl Iterator<Item = OsString>, options: &mut Vec<Given>) -> Result<(), CliError> {
+fn short(
+    bunch: &[u8],
+    next: &mut impl Iterator<Item = OsString>,
+    options: &mut Vec<GivenOptions>,
+) -> Result<(), CliError> {
     for (at, letter) in bunch.iter().enumerate() {
         let typed = format!("-{}", char::from(*letter));
         let option = OPTIONS.iter().find(|option| option.short == Some(*letter));
@@ -342,11 +346,11 @@ fn short(bunch: &[u8], next: &mut impl Iterator<Item = OsString>, options: &mut 
 }
 
 fn with_value(
-    option: &'static Known,
+    option: &'static KnownOption,
     value: Option<OsString>,
     typed: &str,
     next: &mut impl Iterator<Item = OsString>,
-) -> Result<Given, CliError> {
+) -> Result<GivenOptions, CliError> {
     let value = if option.takes_value { value.or_else(|| next.next()) } else { None };
     if option.takes_value && value.is_none() {
         return Err(CliError::parameters(format!("{typed}: missing argument")));
@@ -358,8 +362,8 @@ fn with_value(
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Result<Line, CliError> {
-        Line::parse(text.split(' ').map(OsString::from).collect())
+    fn parsed(text: &str) -> Result<CryptsetupLine, CliError> {
+        CryptsetupLine::parse(text.split(' ').map(OsString::from).collect())
     }
 
     fn told(text: &str) -> String {

@@ -16,12 +16,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::line::{Line, Use};
-use super::names::{self, Mapping, Name};
+use super::line::{CryptsetupLine, OptionUse};
+use super::names::{self, ClaimedName, NamedMapping};
 use super::words::joined;
 use crate::CliError;
 use crate::attached::background;
-use crate::attached::state::{self, Driver, State};
+use crate::attached::state::{self, AttachDriver, DeviceRecord};
 use crate::cmd::detach;
 use crate::error::Kind;
 use crate::output::print;
@@ -66,13 +66,13 @@ const GROWTH: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// Exit code 5 where the name or the volume is taken; as `attach`.
-pub fn open(line: &Line) -> Result<ExitCode, CliError> {
+pub fn open(line: &CryptsetupLine) -> Result<ExitCode, CliError> {
     let [target, name] = [0, 1].map(|at| line.places.get(at).map_or_else(OsString::new, OsString::clone));
     let name = name.to_string_lossy().into_owned();
     let attach = attach_line(line, &target)?;
     let target = fs::canonicalize(&target).unwrap_or_else(|_| PathBuf::from(&target));
     let described = described(line, &target)?;
-    let taken = Name::take(&name)?;
+    let taken = ClaimedName::take(&name)?;
     let device = match background::begin(attach)? {
         Ok(device) => PathBuf::from(device),
         Err(code) => {
@@ -81,7 +81,7 @@ pub fn open(line: &Line) -> Result<ExitCode, CliError> {
         }
     };
     let named = state::of(&device).and_then(|known| {
-        let mapping = Mapping { device: device.clone(), pid: known.pid, started: known.started, ..described };
+        let mapping = NamedMapping { device: device.clone(), pid: known.pid, started: known.started, ..described };
         taken.give(&mapping)
     });
     if let Err(error) = named {
@@ -94,13 +94,13 @@ pub fn open(line: &Line) -> Result<ExitCode, CliError> {
 }
 
 /// The command line of `attach`.
-fn attach_line(line: &Line, target: &OsStr) -> Result<Vec<OsString>, CliError> {
+fn attach_line(line: &CryptsetupLine, target: &OsStr) -> Result<Vec<OsString>, CliError> {
     let is_plain = is_plain(line);
     let mut arguments: Vec<OsString> = vec!["attach".into()];
     if is_plain && line.value("type").is_none() {
         arguments.push("--type=plain".into());
     }
-    for (option, value) in line.options().filter(|(option, _)| option.used == Use::Same) {
+    for (option, value) in line.options().filter(|(option, _)| option.used == OptionUse::Same) {
         let plain = OF_PLAIN.iter().filter(|_| is_plain);
         let known = OF_ATTACH.iter().chain(plain).find(|(name, _)| *name == option.name);
         match known {
@@ -121,23 +121,23 @@ fn attach_line(line: &Line, target: &OsStr) -> Result<Vec<OsString>, CliError> {
     Ok(arguments)
 }
 
-fn is_plain(line: &Line) -> bool {
+fn is_plain(line: &CryptsetupLine) -> bool {
     line.typed == "plainOpen" || line.value("type").is_some_and(|kind| kind.eq_ignore_ascii_case("plain"))
 }
 
 /// Facts about the volume that `status` will tell. Another process may change the header meanwhile: it is read again, and checked,
 /// by whoever opens it.
-fn described(line: &Line, target: &Path) -> Result<Mapping, CliError> {
+fn described(line: &CryptsetupLine, target: &Path) -> Result<NamedMapping, CliError> {
     let number = |name| line.value(name).and_then(|value| value.to_str()?.parse::<u64>().ok());
-    let mapping = Mapping {
+    let mapping = NamedMapping {
         target: target.to_owned(),
         read_only: line.has("readonly"),
         discards: line.has("allow-discards"),
-        ..Mapping::default()
+        ..NamedMapping::default()
     };
     if is_plain(line) {
         let text = |name| line.value(name).unwrap_or_default().to_string_lossy().into_owned();
-        return Ok(Mapping {
+        return Ok(NamedMapping {
             kind: "PLAIN".to_owned(),
             cipher: text("cipher"),
             key_bits: number("key-size").and_then(|bits| u32::try_from(bits).ok()).unwrap_or(0),
@@ -154,7 +154,7 @@ fn described(line: &Line, target: &Path) -> Result<Mapping, CliError> {
     };
     let info = found.header.info();
     let segment = info.segments.first();
-    Ok(Mapping {
+    Ok(NamedMapping {
         kind: if found.kind == VolumeKind::Luks1 { "LUKS1" } else { "LUKS2" }.to_owned(),
         cipher: segment.and_then(|it| it.cipher.clone()).unwrap_or_default(),
         key_bits: info.keyslots.first().map_or(0, |slot| slot.key_bits),
@@ -169,9 +169,9 @@ fn described(line: &Line, target: &Path) -> Result<Mapping, CliError> {
 ///
 /// # Errors
 /// Exit code 4 where nothing has it, 5 where it is in use, 4 where something was lost.
-pub fn close(line: &Line) -> Result<ExitCode, CliError> {
+pub fn close(line: &CryptsetupLine) -> Result<ExitCode, CliError> {
     let text = name_in(line);
-    let Some((name, mapping)) = Name::find(&text)? else {
+    let Some((name, mapping)) = ClaimedName::find(&text)? else {
         return Err(not_active(&text));
     };
     if mapping.state().is_none() {
@@ -193,7 +193,7 @@ pub fn close(line: &Line) -> Result<ExitCode, CliError> {
 ///
 /// # Errors
 /// Where standard output takes no more; a name that nothing has is exit code 4, and no error.
-pub fn status(line: &Line) -> Result<ExitCode, CliError> {
+pub fn status(line: &CryptsetupLine) -> Result<ExitCode, CliError> {
     let text = name_in(line);
     let active = names::look(&text).and_then(|mapping| Some((mapping.state()?, mapping)));
     let Some((state, mapping)) = active else {
@@ -205,7 +205,7 @@ pub fn status(line: &Line) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn told(path: &str, mapping: &Mapping, state: &State, in_use: bool) -> String {
+fn told(path: &str, mapping: &NamedMapping, state: &DeviceRecord, in_use: bool) -> String {
     let mut text = format!("{path} is active{}.\n", if in_use { " and is in use" } else { "" });
     let is_there = state.server().is_some() && mapping.target.exists();
     let kind = if is_there { &mapping.kind } else { "n/a" };
@@ -242,7 +242,7 @@ fn loop_file(target: &Path) -> Option<String> {
 /// # Errors
 /// Exit code 4 where nothing has the name; 1 for another size than that of the volume's device, and where the driver
 /// cannot change it.
-pub fn resize(line: &Line) -> Result<ExitCode, CliError> {
+pub fn resize(line: &CryptsetupLine) -> Result<ExitCode, CliError> {
     drain();
     let text = name_in(line);
     let mapping = names::look(&text).ok_or_else(|| not_active(&text))?;
@@ -253,7 +253,7 @@ pub fn resize(line: &Line) -> Result<ExitCode, CliError> {
         if state.size == wanted {
             return Ok(ExitCode::SUCCESS);
         }
-        if wanted < state.size || state.driver == Driver::Nbd || began.elapsed() > GROWTH {
+        if wanted < state.size || state.driver == AttachDriver::Nbd || began.elapsed() > GROWTH {
             let (has, is) = (state.size / 512, wanted / 512);
             return Err(CliError::parameters(format!(
                 "Device {text} has {has} sectors and not {is}: close it and open it again (it grows while it is open \
@@ -287,7 +287,7 @@ fn drain() {
 }
 
 /// Bytes that the device is to have; `None` where the volume says that itself.
-fn wanted_size(line: &Line, mapping: &Mapping) -> Result<Option<u64>, CliError> {
+fn wanted_size(line: &CryptsetupLine, mapping: &NamedMapping) -> Result<Option<u64>, CliError> {
     let given = |name: &str| line.value(name).map(|value| value.to_string_lossy().into_owned());
     if let Some(sectors) = given("size") {
         let sectors: Option<u64> = sectors.parse().ok();
@@ -319,7 +319,7 @@ fn size_of(target: &Path) -> io::Result<u64> {
     Ok(known.len())
 }
 
-fn name_in(line: &Line) -> String {
+fn name_in(line: &CryptsetupLine) -> String {
     line.places.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use crate::harden::protect_process;
 use crate::output;
-use line::Line;
+use line::CryptsetupLine;
 
 /// Name of the program that is answered for.
 const NAME: &str = "cryptsetup";
@@ -40,7 +40,7 @@ pub fn arguments(all: &[OsString]) -> Option<Vec<OsString>> {
 /// Answers as cryptsetup does.
 pub fn run(arguments: Vec<OsString>) -> ExitCode {
     protect_process();
-    let line = match Line::parse(arguments) {
+    let line = match CryptsetupLine::parse(arguments) {
         Ok(line) => line,
         Err(refused) => {
             output::say_bare(&refused.to_string());
@@ -62,7 +62,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     code
 }
 
-fn act(line: &Line) -> ExitCode {
+fn act(line: &CryptsetupLine) -> ExitCode {
     let done = line.check().and_then(|()| match line.word() {
         "open" if !line.has("test-passphrase") => mapping::open(line),
         "close" => mapping::close(line),

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::CliError;
-use crate::attached::state::{self, State};
+use crate::attached::state::{self, DeviceRecord};
 
 /// Where device-mapper has its devices.
 const MAPPER: &str = "/dev/mapper";
@@ -25,7 +25,7 @@ const NAME_MAX: usize = 127;
 
 /// A volume that is attached under a name, as `status` tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mapping {
+pub struct NamedMapping {
     /// Block device.
     pub device: PathBuf,
     /// The server's process, and when it was started.
@@ -52,22 +52,22 @@ pub struct Mapping {
     pub discards: bool,
 }
 
-impl Mapping {
+impl NamedMapping {
     /// Facts about its device, while that is still this volume's.
-    pub fn state(&self) -> Option<State> {
+    pub fn state(&self) -> Option<DeviceRecord> {
         state::of(&self.device).ok().filter(|now| (now.pid, now.started) == (self.pid, self.started))
     }
 }
 
 /// A name, which nobody else takes or gives up while this is kept.
-pub struct Name {
+pub struct ClaimedName {
     text: String,
     file: File,
     path: PathBuf,
     mapper: PathBuf,
 }
 
-impl Name {
+impl ClaimedName {
     /// Takes a name for what will be attached.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl Name {
     ///
     /// # Errors
     /// Exit code 5 where somebody else is about to take it or give it up.
-    pub fn find(text: &str) -> Result<Option<(Self, Mapping)>, CliError> {
+    pub fn find(text: &str) -> Result<Option<(Self, NamedMapping)>, CliError> {
         let text = bare(text);
         if check(text).is_err() || !path_in(&state::folder(), text).exists() {
             return Ok(None);
@@ -131,7 +131,7 @@ impl Name {
         }
     }
 
-    fn mapping(&self) -> Option<Mapping> {
+    fn mapping(&self) -> Option<NamedMapping> {
         let mut text = String::new();
         let mut file = &self.file;
         file.rewind().ok()?;
@@ -143,7 +143,7 @@ impl Name {
     ///
     /// # Errors
     /// Exit code 5 where something has the name by now, 4 where there can be no link.
-    pub fn give(&self, mapping: &Mapping) -> Result<(), CliError> {
+    pub fn give(&self, mapping: &NamedMapping) -> Result<(), CliError> {
         let failed = |error: io::Error| CliError::device(format!("{}: {error}", self.mapper.display()));
         let text = serde_json::to_string(mapping).map_err(|error| failed(error.into()))?;
         let mut file = &self.file;
@@ -174,7 +174,7 @@ impl Name {
 }
 
 /// Returns what has the name, for whoever only looks.
-pub fn look(text: &str) -> Option<Mapping> {
+pub fn look(text: &str) -> Option<NamedMapping> {
     let text = bare(text);
     check(text).ok()?;
     let found = fs::read_to_string(path_in(&state::folder(), text)).ok()?;
@@ -207,8 +207,8 @@ fn check(text: &str) -> Result<(), CliError> {
 mod tests {
     use super::*;
 
-    fn name(folder: &Path) -> Option<Name> {
-        Name::locked("n", folder, &folder.join("mapper")).unwrap()
+    fn name(folder: &Path) -> Option<ClaimedName> {
+        ClaimedName::locked("n", folder, &folder.join("mapper")).unwrap()
     }
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
     fn link_is_made_where_nothing_is_and_removed_only_if_it_is_ours() {
         let folder = tempfile::tempdir().unwrap();
         let link = folder.path().join("mapper/n");
-        let mapping = Mapping { device: "/dev/ublkb7".into(), pid: 5, ..Mapping::default() };
+        let mapping = NamedMapping { device: "/dev/ublkb7".into(), pid: 5, ..NamedMapping::default() };
         let taken = name(folder.path()).unwrap();
         taken.give(&mapping).unwrap();
         assert_eq!(fs::read_link(&link).unwrap(), mapping.device);

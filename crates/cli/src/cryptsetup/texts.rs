@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::line::Line;
+use super::line::CryptsetupLine;
 use crate::CliError;
 use crate::error::Cause;
 
@@ -27,7 +27,7 @@ Options and exit codes are cryptsetup's; see `man cryptsetup`. The device is mad
 device-mapper.";
 
 /// The sentence about a failure.
-pub fn of(error: &CliError, line: &Line) -> String {
+pub fn of(error: &CliError, line: &CryptsetupLine) -> String {
     match (error.cause(), line.header()) {
         (Cause::NotLuks, Some(device)) => format!("Device {} is not a valid LUKS device.", device.display()),
         (Cause::NoKey, _) => "No key available with this passphrase.".to_owned(),

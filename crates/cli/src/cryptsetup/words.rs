@@ -7,7 +7,7 @@ use clap::FromArgMatches;
 use cryptline::luks::Error as LuksError;
 use cryptline::{Open, Problem, VolumeKind};
 
-use super::line::{Line, Use};
+use super::line::{CryptsetupLine, OptionUse};
 use crate::CliError;
 use crate::command_line::Cli;
 use crate::{advice, output, verb};
@@ -19,7 +19,7 @@ const NOTHING: [&str; 2] = ["batch-mode", "verbose"];
 ///
 /// # Errors
 /// As the verb's; exit code 1 for an option that cryptsetup does not take with it either.
-pub fn run(line: &Line) -> Result<ExitCode, CliError> {
+pub fn run(line: &CryptsetupLine) -> Result<ExitCode, CliError> {
     let arguments = arguments(line)?;
     refuse_other_type(line)?;
     let matches = verb::program().try_get_matches_from(arguments);
@@ -39,7 +39,7 @@ pub fn run(line: &Line) -> Result<ExitCode, CliError> {
 }
 
 /// A header of another version than was said is none.
-fn refuse_other_type(line: &Line) -> Result<(), CliError> {
+fn refuse_other_type(line: &CryptsetupLine) -> Result<(), CliError> {
     let (Some(kind), Some(device)) = (line.value("type"), line.header()) else { return Ok(()) };
     if matches!(line.word(), "luksFormat" | "convert" | "isLuks" | "open") {
         return Ok(());
@@ -54,7 +54,7 @@ fn refuse_other_type(line: &Line) -> Result<(), CliError> {
 }
 
 /// The verb's own command line.
-fn arguments(line: &Line) -> Result<Vec<OsString>, CliError> {
+fn arguments(line: &CryptsetupLine) -> Result<Vec<OsString>, CliError> {
     let word = if line.word() == "open" { "luksOpen" } else { line.word() };
     let mut places = line.places.clone();
     let program = verb::program();
@@ -71,7 +71,7 @@ fn arguments(line: &Line) -> Result<Vec<OsString>, CliError> {
     let verb = verb::find(&program, &arguments[1..]);
     let takes = |name: &str| advice::has(verb, name);
     let has_new_slot = line.has("new-key-slot");
-    for (option, value) in line.options().filter(|(option, _)| option.used == Use::Same) {
+    for (option, value) in line.options().filter(|(option, _)| option.used == OptionUse::Same) {
         let name = name_of(word, option.name, has_new_slot);
         if !takes(name) {
             if NOTHING.contains(&name) || name == "type" {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     fn told(text: &str) -> Result<String, String> {
-        let line = Line::parse(text.split(' ').map(OsString::from).collect()).unwrap();
+        let line = CryptsetupLine::parse(text.split(' ').map(OsString::from).collect()).unwrap();
         let told = arguments(&line).map_err(|error| error.to_string())?;
         let words: Vec<_> = told.iter().skip(1).map(|word| word.to_str().unwrap()).collect();
         Ok(words.join(" "))

@@ -11,7 +11,7 @@ use crate::error::on_one_line;
 
 /// The form of all lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum LineForm {
     /// `cryptline: message`
     Plain,
     /// `2026-11-23T23:16:02.123Z WARN message`
@@ -23,7 +23,7 @@ pub enum Form {
 }
 
 /// Message to be written.
-pub struct Line<'a> {
+pub struct LogLine<'a> {
     /// How bad it is.
     pub level: Level,
     /// Set if it warns whoever started the program.
@@ -34,16 +34,16 @@ pub struct Line<'a> {
     pub fields: Map<String, Value>,
 }
 
-impl Line<'_> {
+impl LogLine<'_> {
     /// The whole line, with its end.
-    pub fn text(self, form: Form, now: SystemTime) -> String {
+    pub fn text(self, form: LineForm, now: SystemTime) -> String {
         let message = on_one_line(self.message);
         match form {
-            Form::Plain if self.is_warning => format!("cryptline: warning: {message}\n"),
-            Form::Plain => format!("cryptline: {message}\n"),
-            Form::Dated => format!("{} {:<5} {message}\n", utc(now), self.level.as_str()),
-            Form::Journal => format!("<{}>{message}\n", priority(self.level)),
-            Form::Json => self.json(now),
+            LineForm::Plain if self.is_warning => format!("cryptline: warning: {message}\n"),
+            LineForm::Plain => format!("cryptline: {message}\n"),
+            LineForm::Dated => format!("{} {:<5} {message}\n", utc(now), self.level.as_str()),
+            LineForm::Journal => format!("<{}>{message}\n", priority(self.level)),
+            LineForm::Json => self.json(now),
         }
     }
 
@@ -92,37 +92,37 @@ mod tests {
     /// Name that a client may send.
     const HOSTILE: &str = "a\ncryptline: b\r\u{1b}[2J\u{85}\u{9b}2J\u{2028}<0>\"}{\"x\":1";
 
-    fn text(form: Form, level: Level, is_warning: bool, message: &str) -> String {
+    fn text(form: LineForm, level: Level, is_warning: bool, message: &str) -> String {
         let fields = [("client".to_owned(), 3.into())].into_iter().collect();
-        let line = Line { level, is_warning, message, fields };
+        let line = LogLine { level, is_warning, message, fields };
         line.text(form, UNIX_EPOCH)
     }
 
     #[test]
     fn each_form_says_what_its_reader_does_not_know() {
         let warn = |form| text(form, Level::WARN, false, "m");
-        assert_eq!(warn(Form::Plain), "cryptline: m\n");
-        assert_eq!(warn(Form::Dated), "1970-01-01T00:00:00.000Z WARN  m\n");
-        assert_eq!(warn(Form::Journal), "<4>m\n");
+        assert_eq!(warn(LineForm::Plain), "cryptline: m\n");
+        assert_eq!(warn(LineForm::Dated), "1970-01-01T00:00:00.000Z WARN  m\n");
+        assert_eq!(warn(LineForm::Journal), "<4>m\n");
         assert_eq!(
-            warn(Form::Json),
+            warn(LineForm::Json),
             "{\"time\":\"1970-01-01T00:00:00.000Z\",\"level\":\"warn\",\"message\":\"m\",\"client\":3}\n"
         );
-        let warning = text(Form::Plain, Level::WARN, true, "m");
+        let warning = text(LineForm::Plain, Level::WARN, true, "m");
         assert_eq!(warning, "cryptline: warning: m\n");
-        assert_eq!(text(Form::Journal, Level::ERROR, false, "m"), "<3>m\n");
-        assert_eq!(text(Form::Journal, Level::INFO, false, "m"), "<6>m\n");
+        assert_eq!(text(LineForm::Journal, Level::ERROR, false, "m"), "<3>m\n");
+        assert_eq!(text(LineForm::Journal, Level::INFO, false, "m"), "<6>m\n");
     }
 
     #[test]
     fn hostile_names_stay_in_their_line_and_come_through_json_whole() {
-        for form in [Form::Plain, Form::Dated, Form::Journal, Form::Json] {
+        for form in [LineForm::Plain, LineForm::Dated, LineForm::Journal, LineForm::Json] {
             let line = text(form, Level::INFO, false, HOSTILE);
             let inside = line.strip_suffix('\n').unwrap();
             let ends = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
             assert!(!inside.contains(ends), "{form:?}: {inside:?}");
         }
-        let line = text(Form::Json, Level::INFO, false, HOSTILE);
+        let line = text(LineForm::Json, Level::INFO, false, HOSTILE);
         let read: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(read["message"], HOSTILE);
         assert_eq!(read.as_object().unwrap().len(), 4);

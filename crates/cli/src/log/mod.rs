@@ -22,8 +22,8 @@ use clap::Args;
 use rustix::fs::fstat;
 use tracing::Level;
 
-use crate::args::choice::{self, Words};
-use lines::Form;
+use crate::args::choice::{self, ChoiceWords};
+use lines::LineForm;
 pub use time::utc;
 
 /// Name of warnings that the program has for whoever started it.
@@ -34,19 +34,19 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// `--log`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum LogFormat {
     /// Lines with time and level.
     Text,
     /// An object in each line.
     Json,
 }
 
-const FORMATS: &Words<Format> = &[
-    ("text", "lines with time (UTC) and level; in the journal of systemd, with its priorities", Format::Text),
-    ("json", "one JSON object in each line", Format::Json),
+const FORMATS: &ChoiceWords<LogFormat> = &[
+    ("text", "lines with time (UTC) and level; in the journal of systemd, with its priorities", LogFormat::Text),
+    ("json", "one JSON object in each line", LogFormat::Json),
 ];
 
-const LEVELS: &Words<Level> = &[
+const LEVELS: &ChoiceWords<Level> = &[
     ("error", "failures of the server", Level::ERROR),
     ("warn", "and clients that failed or were refused", Level::WARN),
     ("info", "and all clients that come and go, key slots, certificates", Level::INFO),
@@ -59,7 +59,7 @@ const LEVELS: &Words<Level> = &[
 pub struct LogArgs {
     /// Form of the lines on standard error [default: lines without a time]
     #[arg(long, value_name = "FORMAT", value_parser = choice::of(FORMATS))]
-    pub log: Option<Format>,
+    pub log: Option<LogFormat>,
 
     /// How much to log: this and what is worse [default: warn; info for a verbose server]
     #[arg(long, value_name = "LEVEL", value_parser = choice::of(LEVELS))]
@@ -69,14 +69,14 @@ pub struct LogArgs {
 /// How lines look, and which are wanted.
 #[derive(Clone, Copy, Debug)]
 struct Settings {
-    form: Form,
+    form: LineForm,
     most: Level,
     /// Whoever starts a program that serves nobody may take any time to read.
     patience: Option<Duration>,
 }
 
 /// Until somebody says otherwise.
-const USUAL: Settings = Settings { form: Form::Plain, most: Level::WARN, patience: None };
+const USUAL: Settings = Settings { form: LineForm::Plain, most: Level::WARN, patience: None };
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
@@ -85,10 +85,10 @@ impl LogArgs {
     pub fn begin(&self, verbose: bool) {
         let usual = if verbose { Level::INFO } else { Level::WARN };
         let form = match self.log {
-            Some(Format::Json) => Form::Json,
-            _ if is_journal() => Form::Journal,
-            Some(Format::Text) => Form::Dated,
-            None => Form::Plain,
+            Some(LogFormat::Json) => LineForm::Json,
+            _ if is_journal() => LineForm::Journal,
+            Some(LogFormat::Text) => LineForm::Dated,
+            None => LineForm::Plain,
         };
         let _ = SETTINGS.set(Settings { form, most: self.log_level.unwrap_or(usual), patience: Some(PATIENCE) });
     }
@@ -97,7 +97,7 @@ impl LogArgs {
 /// Has this process's lines printed. Call once, before the first.
 pub fn install() {
     // Fails only where it was called before.
-    let _ = tracing::subscriber::set_global_default(subscriber::Lines);
+    let _ = tracing::subscriber::set_global_default(subscriber::LineSubscriber);
 }
 
 /// Tells if lines of this level are printed.

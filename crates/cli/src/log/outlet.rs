@@ -11,14 +11,14 @@ use rustix::io::Errno;
 const PIECE: usize = 4096;
 
 /// The way out for all lines.
-pub struct Outlet {
+pub struct LogOutlet {
     /// Lines dropped since the last that got through.
     dropped: u64,
     /// Set if what was written last is not a whole line.
     is_torn: bool,
 }
 
-impl Outlet {
+impl LogOutlet {
     /// Nothing said so far.
     pub const fn new() -> Self {
         Self { dropped: 0, is_torn: false }
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn where_nobody_reads_lines_are_dropped_and_one_of_them_waits() {
         let (mut reader, writer, inside) = full_pipe();
-        let mut outlet = Outlet::new();
+        let mut outlet = LogOutlet::new();
         outlet.write(writer.as_fd(), "a\n", Some(Duration::ZERO), notice);
         // Waiting as long as that, it would not end.
         outlet.write(writer.as_fd(), "b\n", Some(LONG), notice);
@@ -135,7 +135,7 @@ mod tests {
     fn a_torn_line_ends_before_the_next() {
         let (mut reader, writer, inside) = full_pipe();
         reader.read_exact(&mut [0; PIECE]).unwrap();
-        let mut outlet = Outlet::new();
+        let mut outlet = LogOutlet::new();
         let long = "y".repeat(2 * PIECE) + "\n";
         outlet.write(writer.as_fd(), &long, Some(Duration::ZERO), notice);
         reader.read_exact(&mut vec![0; inside]).unwrap();
@@ -157,7 +157,7 @@ mod tests {
             reader.read_to_string(&mut said).unwrap();
             assert!(said == wanted);
         });
-        Outlet::new().write(writer.as_fd(), &long, Some(LONG), notice);
+        LogOutlet::new().write(writer.as_fd(), &long, Some(LONG), notice);
         drop(writer);
         reading.join().unwrap();
     }

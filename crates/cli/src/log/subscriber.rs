@@ -12,16 +12,16 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{Interest, Subscriber};
 use tracing::{Event, Level, Metadata};
 
-use super::lines::{Form, Line};
-use super::outlet::Outlet;
+use super::lines::{LineForm, LogLine};
+use super::outlet::LogOutlet;
 
 /// Not the lock of the library: a panic holds that one for as long as nobody reads what it says.
-static OUTLET: Mutex<Outlet> = Mutex::new(Outlet::new());
+static OUTLET: Mutex<LogOutlet> = Mutex::new(LogOutlet::new());
 
 /// Prints events to standard error. There are no spans.
-pub struct Lines;
+pub struct LineSubscriber;
 
-impl Subscriber for Lines {
+impl Subscriber for LineSubscriber {
     /// Each time anew, since lines may be said before it is known which are wanted.
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
         Interest::sometimes()
@@ -32,10 +32,10 @@ impl Subscriber for Lines {
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut said = Said::default();
+        let mut said = EventContents::default();
         event.record(&mut said);
         let metadata = event.metadata();
-        let line = Line {
+        let line = LogLine {
             level: *metadata.level(),
             is_warning: metadata.target() == super::WARNING,
             message: &said.message,
@@ -63,28 +63,29 @@ impl Subscriber for Lines {
 }
 
 /// The line in place of those that were dropped.
-fn notice_of_dropped(count: u64, form: Form, now: SystemTime) -> String {
+fn notice_of_dropped(count: u64, form: LineForm, now: SystemTime) -> String {
     let message = format!("log messages dropped before this one, since they could not be written: {count}");
     let fields = [("event", "dropped".into()), ("lines", count.into())];
     let fields = fields.map(|(name, value): (&str, Value)| (name.to_owned(), value));
-    let line = Line { level: Level::WARN, is_warning: false, message: &message, fields: fields.into_iter().collect() };
+    let line =
+        LogLine { level: Level::WARN, is_warning: false, message: &message, fields: fields.into_iter().collect() };
     line.text(form, now)
 }
 
 /// Contents of an event.
 #[derive(Default)]
-struct Said {
+struct EventContents {
     message: String,
     fields: Map<String, Value>,
 }
 
-impl Said {
+impl EventContents {
     fn keep(&mut self, field: &Field, value: Value) {
         self.fields.insert(field.name().to_owned(), value);
     }
 }
 
-impl Visit for Said {
+impl Visit for EventContents {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let text = format!("{value:?}");
         if field.name() == "message" {

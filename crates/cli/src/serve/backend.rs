@@ -5,14 +5,14 @@ use std::io;
 use cryptline_engine::{Arena, BackendChoice, Ring};
 
 use crate::CliError;
-use crate::args::choice::Words;
+use crate::args::choice::ChoiceWords;
 
 /// Entries that a connection's ring needs; see the session's own sizes.
 const RING_DEPTH: u32 = 512;
 const REGISTERED_BUFFERS: (usize, usize) = (16 * 1024, 64);
 
 /// `--io`.
-pub const IO: &Words<BackendChoice> = &[
+pub const IO: &ChoiceWords<BackendChoice> = &[
     ("auto", "io_uring if the kernel allows it, otherwise preadv/pwritev", BackendChoice::Auto),
     ("io_uring", "io_uring, or fail", BackendChoice::IoUring),
     ("preadv", "preadv2/pwritev2 and poll", BackendChoice::Syscalls),
@@ -21,14 +21,14 @@ pub const IO: &Words<BackendChoice> = &[
 ];
 
 /// The way that works here.
-pub struct Backend {
+pub struct WorkingBackend {
     /// For the server.
     pub choice: BackendChoice,
     /// For people.
     pub description: String,
 }
 
-impl Backend {
+impl WorkingBackend {
     /// Tries what is `asked` for.
     pub fn probe(asked: BackendChoice) -> Result<Self, CliError> {
         let plain =

@@ -6,8 +6,8 @@ use std::path::Path;
 use cryptline::Info;
 use cryptline_serve::lane::Poll;
 
-use super::front::Served;
-use super::metrics_socket::Place;
+use super::front::ServedVolume;
+use super::metrics_socket::MetricsAddress;
 use super::sandbox::InForce;
 use crate::size;
 
@@ -27,8 +27,8 @@ pub struct Banner {
 }
 
 /// Facts that every front tells.
-pub(super) struct Common<'a> {
-    pub volumes: &'a [Served],
+pub(super) struct CommonFacts<'a> {
+    pub volumes: &'a [ServedVolume],
     /// How I/O is done.
     pub io: &'a str,
     pub poll: Poll,
@@ -36,7 +36,7 @@ pub(super) struct Common<'a> {
     /// The statistics socket.
     pub stats: Option<&'a Path>,
     /// Where Prometheus is answered.
-    pub metrics: Option<&'a Place>,
+    pub metrics: Option<&'a MetricsAddress>,
 }
 
 impl Banner {
@@ -48,7 +48,7 @@ impl Banner {
     }
 
     /// All that follows them, with the commands at its end.
-    pub(super) fn rest(&self, common: &Common<'_>) -> String {
+    pub(super) fn rest(&self, common: &CommonFacts<'_>) -> String {
         let mut text = String::new();
         for volume in common.volumes {
             if common.volumes.len() > 1 {
@@ -75,7 +75,7 @@ impl Banner {
     }
 
     /// A line that says that clients can connect, behind where metrics are, for programs and logs.
-    pub(super) fn brief(common: &Common<'_>) -> String {
+    pub(super) fn brief(common: &CommonFacts<'_>) -> String {
         let mut text = String::new();
         if let Some(place) = common.metrics {
             line(&mut text, "metrics", &place.to_string());

@@ -20,7 +20,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use cryptline_serve::nbd::{Certificates, Clients, CurrentTls, FILES, read_file};
+use cryptline_serve::nbd::{AllowedClients, Certificates, CurrentTls, FILES, read_file};
 use cryptline_sys::lock;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -43,7 +43,7 @@ pub struct Renewable {
     /// A name that the server's certificate has.
     pub host: Option<String>,
     directory: PathBuf,
-    clients: Clients,
+    clients: AllowedClients,
 }
 
 impl Renewable {
@@ -51,7 +51,7 @@ impl Renewable {
     ///
     /// # Errors
     /// Exit code 1 where they cannot be used.
-    pub fn read(directory: &Path, clients: Clients) -> Result<Self, CliError> {
+    pub fn read(directory: &Path, clients: AllowedClients) -> Result<Self, CliError> {
         let found = Certificates::read(directory, &clients, &read_file);
         let found = found.map_err(|error| CliError::parameters(error.to_string()))?;
         let now = SystemTime::now();
@@ -77,7 +77,7 @@ impl Renewable {
     /// not have.
     pub fn again(&self) -> Again {
         Again(Arc::new(Mutex::new(Reading {
-            reader: Reader::start(&self.directory),
+            reader: CertificateReader::start(&self.directory),
             tls: Arc::clone(&self.tls),
             directory: self.directory.clone(),
             clients: self.clients.clone(),
@@ -90,10 +90,10 @@ impl Renewable {
 pub struct Again(Arc<Mutex<Reading>>);
 
 struct Reading {
-    reader: io::Result<Reader>,
+    reader: io::Result<CertificateReader>,
     tls: Arc<CurrentTls>,
     directory: PathBuf,
-    clients: Clients,
+    clients: AllowedClients,
 }
 
 impl Again {
@@ -135,15 +135,19 @@ pub fn nothing_to_reload() -> Reload {
     Box::new(|| crate::log::info("nothing to reload: TLS is off"))
 }
 
-fn read_again(reader: &mut io::Result<Reader>, directory: &Path, clients: &Clients) -> Result<Certificates, String> {
+fn read_again(
+    reader: &mut io::Result<CertificateReader>,
+    directory: &Path,
+    clients: &AllowedClients,
+) -> Result<Certificates, String> {
     let asked = reader.as_ref().map_err(|error| {
         format!("the process that reads them could not be started, or has failed ({error}); restart the server")
     })?;
     let broken = std::cell::Cell::new(None);
     let read = |path: &Path| {
         asked.read(path).map_err(|error| match error {
-            Trouble::File(error) => error,
-            Trouble::Reader(error) => {
+            CertificateTrouble::File(error) => error,
+            CertificateTrouble::Reader(error) => {
                 broken.set(Some(error.kind()));
                 error
             }
@@ -159,18 +163,18 @@ fn read_again(reader: &mut io::Result<Reader>, directory: &Path, clients: &Clien
 }
 
 /// The process that reads, from the server's side.
-struct Reader {
+struct CertificateReader {
     socket: UnixStream,
     /// Nobody waits for it: it ends after us.
     _process: Child,
 }
 
-enum Trouble {
+enum CertificateTrouble {
     File(io::Error),
     Reader(io::Error),
 }
 
-impl Reader {
+impl CertificateReader {
     fn start(directory: &Path) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(PATIENCE))?;
@@ -191,12 +195,12 @@ impl Reader {
         Ok(Self { socket: ours, _process: process })
     }
 
-    fn read(&self, path: &Path) -> Result<Zeroizing<Vec<u8>>, Trouble> {
+    fn read(&self, path: &Path) -> Result<Zeroizing<Vec<u8>>, CertificateTrouble> {
         let name = path.file_name();
         let number = FILES.iter().position(|known| name == Some(known.as_ref()));
         let number = number.and_then(|number| u8::try_from(number).ok());
-        let number = number.ok_or_else(|| Trouble::File(io::ErrorKind::NotFound.into()))?;
-        self.ask(number).map_err(Trouble::Reader)?.map_err(|errno| Trouble::File(errno.into()))
+        let number = number.ok_or_else(|| CertificateTrouble::File(io::ErrorKind::NotFound.into()))?;
+        self.ask(number).map_err(CertificateTrouble::Reader)?.map_err(|errno| CertificateTrouble::File(errno.into()))
     }
 
     fn ask(&self, number: u8) -> io::Result<Result<Zeroizing<Vec<u8>>, Errno>> {
@@ -276,7 +280,7 @@ mod tests {
         ours.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         (&theirs).write_all(answer).unwrap();
         let process = Command::new("true").spawn().unwrap();
-        let reader = Reader { socket: ours, _process: process };
+        let reader = CertificateReader { socket: ours, _process: process };
         let theirs = stays.then_some(theirs);
         let answer = reader.ask(0);
         drop(theirs);

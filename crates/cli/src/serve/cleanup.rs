@@ -14,7 +14,7 @@ pub struct Cleanup(Remover);
 
 /// The same from another thread, for a server that has no time to end properly.
 #[derive(Clone, Default)]
-pub struct Remover(Arc<Mutex<Vec<Made>>>);
+pub struct Remover(Arc<Mutex<Vec<MadeObject>>>);
 
 /// Objects that the server made, by kind.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ pub struct Paths {
 /// Device and inode.
 pub type FileIdentity = (u64, u64);
 
-enum Made {
+enum MadeObject {
     Directory {
         path: PathBuf,
         identity: Option<FileIdentity>,
@@ -48,14 +48,14 @@ impl Cleanup {
     pub fn add_directory(&self, path: &Path) {
         let identity = fs::symlink_metadata(path).as_ref().map(identity).ok();
         let path = path.to_owned();
-        self.add(Made::Directory { path, identity });
+        self.add(MadeObject::Directory { path, identity });
     }
 
     /// Remembers a file or socket, which must exist.
     pub fn add_file(&self, path: &Path) -> io::Result<()> {
         let identity = identity(&fs::symlink_metadata(path)?);
         let path = path.to_owned();
-        self.add(Made::File { path, identity });
+        self.add(MadeObject::File { path, identity });
         Ok(())
     }
 
@@ -64,12 +64,12 @@ impl Cleanup {
         let mut paths = Paths::default();
         for made in lock(&self.0.0).iter() {
             match made {
-                Made::Directory { path, identity } => {
+                MadeObject::Directory { path, identity } => {
                     paths.directories.push(path.clone());
                     let known = identity.map(|identity| (path.clone(), identity));
                     paths.identities.extend(known);
                 }
-                Made::File { path, identity } => {
+                MadeObject::File { path, identity } => {
                     paths.files.push(path.clone());
                     paths.identities.push((path.clone(), *identity));
                 }
@@ -83,7 +83,7 @@ impl Cleanup {
         self.0.clone()
     }
 
-    fn add(&self, made: Made) {
+    fn add(&self, made: MadeObject) {
         lock(&self.0.0).push(made);
     }
 }
@@ -99,8 +99,8 @@ impl Remover {
     pub fn remove_all(&self) {
         for made in lock(&self.0).drain(..).rev() {
             let _ = match made {
-                Made::Directory { path, .. } => fs::remove_dir(path),
-                Made::File { path, identity: ours } => match fs::symlink_metadata(&path) {
+                MadeObject::Directory { path, .. } => fs::remove_dir(path),
+                MadeObject::File { path, identity: ours } => match fs::symlink_metadata(&path) {
                     Ok(found) if identity(&found) == ours => fs::remove_file(path),
                     _ => Ok(()),
                 },

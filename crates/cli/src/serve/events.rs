@@ -2,11 +2,11 @@
 
 use cryptline::Volume;
 use cryptline_engine::{Fault, Gate};
-use cryptline_serve::nbd::{Client, Event};
-use cryptline_serve::vhost_user::Event as FrontEnd;
+use cryptline_serve::nbd::{NbdClient, NbdEvent};
+use cryptline_serve::vhost_user::VhostEvent as FrontEnd;
 use tracing::Level;
 
-use super::log::Log;
+use super::log::LineCounter;
 use crate::CliError;
 
 /// Characters of what a client has said that are told.
@@ -54,19 +54,19 @@ macro_rules! tell {
 }
 
 /// Tells of a client.
-pub fn of_client(log: &Log, event: &Event) {
+pub fn of_client(log: &LineCounter, event: &NbdEvent) {
     let level = match event {
         _ if event.is_trouble() => Level::WARN,
-        Event::Accepted(_) => Level::DEBUG,
+        NbdEvent::Accepted(_) => Level::DEBUG,
         _ => Level::INFO,
     };
     let Some(message) = log.admit(level, &crate::error::event(event)) else {
         return;
     };
     match event {
-        Event::Accepted(client) => of_one(level, "accepted", client, &message),
-        Event::Began(client) => of_one(level, "connected", client, &message),
-        Event::Ended { client, tally, lasted, why } => tell!(
+        NbdEvent::Accepted(client) => of_one(level, "accepted", client, &message),
+        NbdEvent::Began(client) => of_one(level, "connected", client, &message),
+        NbdEvent::Ended { client, tally, lasted, why } => tell!(
             level,
             event = "disconnected",
             client = client.number,
@@ -80,7 +80,7 @@ pub fn of_client(log: &Log, event: &Event) {
             why = why.as_ref().map(ToString::to_string),
             "{message}"
         ),
-        Event::Refused { place, .. } => {
+        NbdEvent::Refused { place, .. } => {
             let place = place.to_string();
             tell!(level, event = "refused", place, "{message}");
         }
@@ -88,7 +88,7 @@ pub fn of_client(log: &Log, event: &Event) {
     }
 }
 
-fn of_one(level: Level, event: &str, client: &Client, message: &str) {
+fn of_one(level: Level, event: &str, client: &NbdClient, message: &str) {
     tell!(
         level,
         event,
@@ -120,7 +120,7 @@ pub fn of_stranger(user: Option<u32>) {
 }
 
 /// Tells of a virtual machine.
-pub fn of_front_end(log: &Log, event: &FrontEnd) {
+pub fn of_front_end(log: &LineCounter, event: &FrontEnd) {
     let level = if event.is_trouble() { Level::WARN } else { Level::INFO };
     let Some(message) = log.admit(level, &event.to_string()) else {
         return;

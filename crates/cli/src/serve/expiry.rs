@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::process::Figure;
+use super::process::ProcessFigure;
 use crate::log::WARNING;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -43,9 +43,9 @@ pub fn warn_ahead() {
 }
 
 /// For metrics, where there is a certificate.
-pub fn figure() -> Option<Figure> {
+pub fn figure() -> Option<ProcessFigure> {
     let seconds = until()?.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs_f64();
-    Some(Figure {
+    Some(ProcessFigure {
         name: "cryptline_certificate_expiry_timestamp_seconds",
         kind: "gauge",
         help: "When the server's TLS certificate expires, in seconds since 1970.",

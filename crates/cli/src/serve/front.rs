@@ -21,20 +21,20 @@ use cryptline_serve::stats::ExportStats;
 use cryptline_serve::{Flushed, StopHandle};
 use cryptline_sys::Ring;
 
-use super::backend::Backend;
+use super::backend::WorkingBackend;
 use super::background;
-use super::banner::{Banner, Common};
+use super::banner::{Banner, CommonFacts};
 use super::cleanup::Cleanup;
 use super::events;
 use super::memory;
-use super::metrics_socket::Place;
+use super::metrics_socket::MetricsAddress;
 use super::notify::Notifier;
 use super::options::{FrontArgs, ProcessArgs};
-use super::parent::Parent;
+use super::parent::ParentProcess;
 use super::passed::Passed;
 use super::pidfile;
-use super::run::{Captive, Command};
-use super::sandbox::{InForce, Needs, Sandbox, Server};
+use super::run::{Captive, RunCommand};
+use super::sandbox::{InForce, Needs, Sandbox, ServerRights};
 use super::signals::{self, Reload, Stopper};
 use super::volumes::Volumes;
 use crate::CliError;
@@ -47,7 +47,7 @@ const DEFAULT_TARGET: &str = "ram:1G";
 
 /// A volume that is served.
 #[derive(Clone)]
-pub struct Served {
+pub struct ServedVolume {
     /// Name for clients or the statistics.
     pub name: String,
     /// The volume, for clients that may write blocks of 512 bytes, or any bytes where the front says so. Those
@@ -59,7 +59,7 @@ pub struct Served {
     pub stats: Arc<ExportStats>,
 }
 
-impl Served {
+impl ServedVolume {
     /// Tells if these are its counters: two volumes may have one name, one after the other.
     pub fn counts_in(&self, stats: &Arc<ExportStats>) -> bool {
         Arc::ptr_eq(&self.stats, stats)
@@ -76,12 +76,12 @@ impl Served {
 }
 
 /// A front that has begun, with everything that can be found out before a key is asked for.
-pub struct Front<'a> {
+pub struct BoundFront<'a> {
     args: &'a FrontArgs,
     targets: &'a [OsString],
     keys: Passed,
-    parent: Option<Parent>,
-    backend: Backend,
+    parent: Option<ParentProcess>,
+    backend: WorkingBackend,
     sandbox: Sandbox,
     in_bytes: bool,
     reload: Option<Reload>,
@@ -127,14 +127,14 @@ pub fn queues_to_be_had(gate: &Gate, wanted: usize) -> Result<usize, CliError> {
 }
 
 /// A front with its volumes, and with every right.
-pub struct Opened<'a> {
+pub struct OpenedFront<'a> {
     /// Served volumes, in the order of the targets.
-    pub volumes: Arc<[Served]>,
+    pub volumes: Arc<[ServedVolume]>,
     /// For what the front makes in the file system.
     pub cleanup: Cleanup,
     options: &'a ProcessArgs,
-    parent: Option<Parent>,
-    backend: Backend,
+    parent: Option<ParentProcess>,
+    backend: WorkingBackend,
     poll: Poll,
     sandbox: Sandbox,
     /// Input that --run's command may read.
@@ -148,7 +148,7 @@ pub struct Opened<'a> {
 pub struct Entered<'a> {
     volumes: Volumes,
     options: &'a ProcessArgs,
-    backend: Backend,
+    backend: WorkingBackend,
     poll: Poll,
     in_force: InForce,
     /// Most at a time, where there is not enough for all that were asked for.
@@ -156,7 +156,7 @@ pub struct Entered<'a> {
     /// Most that there is memory for.
     lanes: usize,
     /// Where Prometheus is answered.
-    metrics: Option<Place>,
+    metrics: Option<MetricsAddress>,
     captive: Option<Captive>,
     /// All but its first lines, which have been said.
     banner: Banner,
@@ -169,14 +169,14 @@ pub struct Entered<'a> {
     _cleanup: Cleanup,
 }
 
-impl<'a> Front<'a> {
+impl<'a> BoundFront<'a> {
     /// Call before anything else is opened. Without `targets` and table, there is a default one.
     pub fn begin(args: &'a FrontArgs, targets: &'a [OsString]) -> Result<Self, CliError> {
         let options = &args.process;
         options.log.begin(options.verbose);
         let keys = Passed::take(&args.volume, &args.keys, targets);
-        let parent = options.exit_with_parent.then(Parent::current);
-        parent.map_or(Ok(()), Parent::follow)?;
+        let parent = options.exit_with_parent.then(ParentProcess::current);
+        parent.map_or(Ok(()), ParentProcess::follow)?;
         args.check(targets)?;
         options.pidfile.as_deref().map_or(Ok(()), pidfile::check)?;
         options.statistics.check()?;
@@ -185,7 +185,7 @@ impl<'a> Front<'a> {
             targets,
             keys,
             parent,
-            backend: Backend::probe(options.io)?,
+            backend: WorkingBackend::probe(options.io)?,
             sandbox: args.sandbox.prepare()?,
             in_bytes: false,
             reload: None,
@@ -213,7 +213,7 @@ impl<'a> Front<'a> {
 
     /// Opens every volume; each key is derived once, here. `name` gets each target's number and the last
     /// part of its path.
-    pub fn open(mut self, name: impl Fn(usize, String) -> String) -> Result<Opened<'a>, CliError> {
+    pub fn open(mut self, name: impl Fn(usize, String) -> String) -> Result<OpenedFront<'a>, CliError> {
         let volumes = self.open_volumes(name)?;
         let input = self.keys.input_of_command();
         // No key is read from here on.
@@ -226,7 +226,7 @@ impl<'a> Front<'a> {
         for volume in volumes.iter() {
             events::watch_latch(&volume.info.source, &volume.gate);
         }
-        Ok(Opened {
+        Ok(OpenedFront {
             volumes,
             cleanup,
             options: &self.args.process,
@@ -241,7 +241,7 @@ impl<'a> Front<'a> {
         })
     }
 
-    fn open_volumes(&self, name: impl Fn(usize, String) -> String) -> Result<Arc<[Served]>, CliError> {
+    fn open_volumes(&self, name: impl Fn(usize, String) -> String) -> Result<Arc<[ServedVolume]>, CliError> {
         let args = self.args;
         let alone = match (self.targets, &args.volume.table) {
             ([], Some(_)) => Some(OsString::new()),
@@ -256,9 +256,9 @@ impl<'a> Front<'a> {
             let name = name(index, last_part(target));
             if self.in_bytes {
                 let gate = volume.gate_for_any_bytes()?;
-                Ok(Served::over(name, &volume, gate, self.counts))
+                Ok(ServedVolume::over(name, &volume, gate, self.counts))
             } else {
-                Served::new(name, &volume, self.counts)
+                ServedVolume::new(name, &volume, self.counts)
             }
         };
         targets.map(open).collect()
@@ -291,11 +291,16 @@ fn last_part(target: &OsStr) -> String {
     }
 }
 
-impl<'a> Opened<'a> {
+impl<'a> OpenedFront<'a> {
     /// Gives up all rights but what `needs` says. Call when everything is open and clients can connect.
     /// `command` runs beside the server: the end of either is the end of both. The pid file appears when the places of
     /// the `banner` have been printed: whoever waits for it finds them.
-    pub fn enter(self, needs: &Needs<'_>, command: Option<Command>, banner: Banner) -> Result<Entered<'a>, CliError> {
+    pub fn enter(
+        self,
+        needs: &Needs<'_>,
+        command: Option<RunCommand>,
+        banner: Banner,
+    ) -> Result<Entered<'a>, CliError> {
         let (within_memory, lanes) = (memory::clients(needs)?, memory::lanes());
         let needs = &Needs { clients: within_memory.unwrap_or(needs.clients), ..*needs };
         let volumes = Volumes::new(Arc::clone(&self.volumes));
@@ -311,7 +316,7 @@ impl<'a> Opened<'a> {
             pidfile::write(path, &self.cleanup)?;
         }
         let captive = command.map(|command| command.start(self.input, self.stopper.clone())).transpose()?;
-        let entered = self.sandbox.enforce(&Server {
+        let entered = self.sandbox.enforce(&ServerRights {
             needs,
             volumes: &self.volumes,
             backend: self.backend.choice,
@@ -322,7 +327,7 @@ impl<'a> Opened<'a> {
         // What was possible with more rights may not be any more.
         let entered = entered.and_then(|in_force| match self.backend.choice {
             BackendChoice::Syscalls => Ok((in_force, self.backend)),
-            _ => Ok((in_force, Backend::probe(self.options.io)?)),
+            _ => Ok((in_force, WorkingBackend::probe(self.options.io)?)),
         });
         match entered {
             Ok((in_force, backend)) => Ok(Entered {
@@ -400,7 +405,7 @@ impl Entered<'_> {
     /// or command where there is one.
     fn say(&self) -> Result<(), CliError> {
         let volumes = self.volumes.now();
-        let common = Common {
+        let common = CommonFacts {
             volumes: &volumes,
             io: &self.backend.description,
             poll: self.poll,

@@ -14,7 +14,7 @@ use crate::CliError;
 
 /// Where to listen.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct ListenWanted {
     /// Unix sockets; `-` is a private one.
     pub unix: Vec<PathBuf>,
     /// Permissions of the Unix sockets that are not private.
@@ -38,7 +38,7 @@ pub struct Sockets {
     pub beyond_loopback: bool,
 }
 
-impl Wanted {
+impl ListenWanted {
     /// Finds most mistakes before a passphrase is asked for.
     pub fn check(&self) -> Result<(), CliError> {
         for path in self.unix.iter().filter(|path| !is_private(path)) {
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_taken_port_is_busy() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-        let wanted = Wanted {
+        let wanted = ListenWanted {
             unix: Vec::new(),
             mode: Mode::RUSR,
             port: Some(taken.local_addr().unwrap().port()),

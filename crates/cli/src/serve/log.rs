@@ -13,20 +13,20 @@ const NEWS_MAX: u32 = 200;
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// Counts lines.
-pub struct Log {
-    trouble: Mutex<Window>,
-    news: Mutex<Window>,
+pub struct LineCounter {
+    trouble: Mutex<LogWindow>,
+    news: Mutex<LogWindow>,
 }
 
-struct Window {
+struct LogWindow {
     began: Instant,
     lines: u32,
 }
 
-impl Log {
+impl LineCounter {
     /// Nothing said so far.
     pub fn new() -> Self {
-        let window = || Mutex::new(Window { began: Instant::now(), lines: 0 });
+        let window = || Mutex::new(LogWindow { began: Instant::now(), lines: 0 });
         Self { trouble: window(), news: window() }
     }
 
@@ -46,7 +46,7 @@ impl Log {
         let (window, most) = if level <= Level::WARN { (&self.trouble, TROUBLE_MAX) } else { (&self.news, NEWS_MAX) };
         let mut window = lock(window);
         if now.saturating_duration_since(window.began) >= WINDOW {
-            *window = Window { began: now, lines: 0 };
+            *window = LogWindow { began: now, lines: 0 };
         }
         window.lines = window.lines.saturating_add(1);
         if window.lines < most {
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_cut_and_later_lines_come_through_again() {
-        let log = Log::new();
+        let log = LineCounter::new();
         let now = Instant::now();
         let say = |level| log.count(level, "x", now);
         let news: Vec<_> = (0..1000).filter_map(|_| say(Level::INFO)).collect();

@@ -8,8 +8,8 @@ use cryptline::{BaseInfo, Info};
 use cryptline_serve::stats::{BUCKETS, OperationKind, OperationTotals, Snapshot, bucket_value};
 
 use super::expiry;
-use super::front::Served;
-use super::process::Process;
+use super::front::ServedVolume;
+use super::process::OwnProcess;
 
 /// Upper bounds of the latency histogram are these powers of two of nanoseconds: 1 µs to 17 s. They are bounds
 /// of the buckets that requests are counted in, so nothing is counted on the wrong side.
@@ -19,8 +19,8 @@ const BOUNDS: std::ops::RangeInclusive<usize> = 10..=34;
 const LABEL_MAX: usize = 128;
 
 /// Everything there is to tell of `volumes`, served by `process`.
-pub fn text(volumes: &[Served], process: &Process) -> String {
-    let exports: Vec<_> = volumes.iter().map(Export::of).collect();
+pub fn text(volumes: &[ServedVolume], process: &OwnProcess) -> String {
+    let exports: Vec<_> = volumes.iter().map(ExportMetrics::of).collect();
     let mut text = Text::default();
     text.family("cryptline_build_info", "gauge", "1, with the version.");
     text.line("cryptline_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
@@ -63,7 +63,7 @@ struct PerExport {
     name: &'static str,
     kind: &'static str,
     help: &'static str,
-    value: fn(&Export) -> f64,
+    value: fn(&ExportMetrics) -> f64,
 }
 
 const GAUGES: &[PerExport] = &[
@@ -133,7 +133,7 @@ const COUNTERS: &[PerOperation] = &[
 ];
 
 /// An export at one moment.
-struct Export<'a> {
+struct ExportMetrics<'a> {
     name: &'a str,
     size: u64,
     helpers: usize,
@@ -141,8 +141,8 @@ struct Export<'a> {
     snapshot: Snapshot,
 }
 
-impl<'a> Export<'a> {
-    fn of(volume: &'a Served) -> Self {
+impl<'a> ExportMetrics<'a> {
+    fn of(volume: &'a ServedVolume) -> Self {
         Self {
             name: &volume.name,
             size: volume.gate.size(),
@@ -181,7 +181,7 @@ impl Text {
         let _ = writeln!(self.0, "{end} {value}");
     }
 
-    fn info(&mut self, volume: &Served) {
+    fn info(&mut self, volume: &ServedVolume) {
         let info = &volume.info;
         let cipher: String = info.cipher.chars().take(LABEL_MAX).collect();
         let (kind, sector_size) = (info.kind.to_string(), info.sector_size.to_string());
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn counts_bounds_and_names_are_as_recorded() {
         let volume = Open::new("ram:1M").open().unwrap();
-        let served = Served::new("a \"b\"\\\n".into(), &volume, true).unwrap();
+        let served = ServedVolume::new("a \"b\"\\\n".into(), &volume, true).unwrap();
         let meter = served.stats.connect().unwrap();
         for micros in [1, 50, 50, 3_000_000] {
             let latency = Duration::from_micros(micros);
@@ -278,7 +278,7 @@ mod tests {
         }
         // Longer than the last bound.
         meter.record(OperationKind::Flush, 0, Duration::from_secs(60), false);
-        let text = text(&[served], &Process::new());
+        let text = text(&[served], &OwnProcess::new());
         assert!(!text.contains(" -"), "{text}");
         let info = r#"cryptline_export_info{export="a \"b\"\\\n",type="random key",cipher="aes-xts-plain64",sector_size="4096",read_only="false",source="ram"} 1"#;
         assert!(text.lines().any(|line| line == info), "{text}");

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::Mode;
 
 use super::cleanup::Cleanup;
-use super::process::Process;
+use super::process::OwnProcess;
 use super::volumes::Volumes;
 use super::{metrics, unix};
 use crate::CliError;
@@ -34,14 +34,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum MetricsAddress {
     /// A TCP address.
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
 }
 
-impl FromStr for Place {
+impl FromStr for MetricsAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -58,7 +58,7 @@ impl FromStr for Place {
     }
 }
 
-impl Place {
+impl MetricsAddress {
     /// The place that `text` stands for. The name of a socket may be no text.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl Place {
 }
 
 /// For people: what to give curl.
-impl fmt::Display for Place {
+impl fmt::Display for MetricsAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => write!(f, "http://{address}/metrics"),
@@ -81,13 +81,13 @@ impl fmt::Display for Place {
     }
 }
 
-enum Listener {
+enum MetricsListener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-impl Listener {
-    fn accept(&self) -> io::Result<Box<dyn Stream>> {
+impl MetricsListener {
+    fn accept(&self) -> io::Result<Box<dyn MetricsStream>> {
         match self {
             Self::Tcp(listener) => {
                 let stream = listener.accept()?.0;
@@ -110,7 +110,7 @@ impl Listener {
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for MetricsListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tcp(listener) => listener.as_fd(),
@@ -119,17 +119,17 @@ impl AsFd for Listener {
     }
 }
 
-trait Stream: Read + Write + AsFd + Send {}
-impl<T: Read + Write + AsFd + Send> Stream for T {}
+trait MetricsStream: Read + Write + AsFd + Send {}
+impl<T: Read + Write + AsFd + Send> MetricsStream for T {}
 
 /// A bound socket.
 pub struct MetricsSocket {
-    listener: Listener,
+    listener: MetricsListener,
     /// Where it listens: with the port that the system chose.
-    pub place: Place,
+    pub place: MetricsAddress,
 }
 
-impl Place {
+impl MetricsAddress {
     /// Finds most mistakes before a passphrase is asked for.
     ///
     /// # Errors
@@ -155,17 +155,17 @@ impl MetricsSocket {
     ///
     /// # Errors
     /// Exit code 5 where another program listens there, 1 where this one may not.
-    pub fn bind(place: &Place, mode: Mode, cleanup: &Cleanup) -> Result<Self, CliError> {
+    pub fn bind(place: &MetricsAddress, mode: Mode, cleanup: &Cleanup) -> Result<Self, CliError> {
         let failed = |error: io::Error| place.cannot_listen(&error);
         let (listener, place) = match place {
-            Place::Tcp(address) => {
+            MetricsAddress::Tcp(address) => {
                 let listener = TcpListener::bind(address).map_err(failed)?;
                 let address = listener.local_addr().map_err(failed)?;
-                (Listener::Tcp(listener), Place::Tcp(address))
+                (MetricsListener::Tcp(listener), MetricsAddress::Tcp(address))
             }
-            Place::Unix(path) => {
+            MetricsAddress::Unix(path) => {
                 let listener = unix::bind(path, mode, cleanup)?;
-                (Listener::Unix(listener), place.clone())
+                (MetricsListener::Unix(listener), place.clone())
             }
         };
         listener.set_nonblocking().map_err(failed)?;
@@ -177,7 +177,7 @@ impl MetricsSocket {
     /// # Errors
     /// Exit code 3 where no thread can be started.
     pub fn start(self, volumes: Volumes) -> Result<(), CliError> {
-        let process = Process::new();
+        let process = OwnProcess::new();
         let answer = move || metrics::text(&volumes.now(), &process);
         std::thread::Builder::new()
             .name("metrics".into())
@@ -187,8 +187,8 @@ impl MetricsSocket {
     }
 }
 
-fn run(listener: &Listener, text: &dyn Fn() -> String) {
-    let mut askers: Vec<Asker> = Vec::with_capacity(ASKERS_MAX);
+fn run(listener: &MetricsListener, text: &dyn Fn() -> String) {
+    let mut askers: Vec<MetricsAsker> = Vec::with_capacity(ASKERS_MAX);
     loop {
         wait(listener, &askers);
         accept(listener, &mut askers);
@@ -198,15 +198,15 @@ fn run(listener: &Listener, text: &dyn Fn() -> String) {
 }
 
 /// Until somebody connects, an asker can be read from or written to, or has had its time.
-fn wait(listener: &Listener, askers: &[Asker]) {
+fn wait(listener: &MetricsListener, askers: &[MetricsAsker]) {
     let due = askers.iter().map(|asker| asker.deadline).min();
     let left = due.map(|due| due.saturating_duration_since(Instant::now()));
     let timeout = left.and_then(|left| Timespec::try_from(left).ok());
     let mut polled = vec![PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
     for asker in askers {
         let what = match asker.state {
-            State::Asking(_) => PollFlags::IN,
-            State::Answered { .. } => PollFlags::OUT,
+            AskerState::Asking(_) => PollFlags::IN,
+            AskerState::Answered { .. } => PollFlags::OUT,
         };
         polled.push(PollFd::from_borrowed_fd(asker.stream.as_fd(), what));
     }
@@ -216,18 +216,18 @@ fn wait(listener: &Listener, askers: &[Asker]) {
 
 /// A few at a time, so that those who are there are answered during a flood. The oldest of those who have not
 /// asked yet gives way to one more.
-fn accept(listener: &Listener, askers: &mut Vec<Asker>) {
+fn accept(listener: &MetricsListener, askers: &mut Vec<MetricsAsker>) {
     for _ in 0..ASKERS_MAX {
         match listener.accept() {
             Ok(stream) => {
                 if askers.len() >= ASKERS_MAX {
-                    let is_silent = |asker: &Asker| matches!(asker.state, State::Asking(_));
+                    let is_silent = |asker: &MetricsAsker| matches!(asker.state, AskerState::Asking(_));
                     let Some(silent) = askers.iter().position(is_silent) else {
                         continue;
                     };
                     askers.remove(silent);
                 }
-                askers.push(Asker::new(stream));
+                askers.push(MetricsAsker::new(stream));
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,
             // Whoever it was has gone again.
@@ -241,43 +241,43 @@ fn accept(listener: &Listener, askers: &mut Vec<Asker>) {
     }
 }
 
-struct Asker {
-    stream: Box<dyn Stream>,
-    state: State,
+struct MetricsAsker {
+    stream: Box<dyn MetricsStream>,
+    state: AskerState,
     deadline: Instant,
 }
 
-enum State {
+enum AskerState {
     /// Part of the request's head that has come.
     Asking(Vec<u8>),
     /// Answer that is still to be sent, from `sent` on.
     Answered { answer: Vec<u8>, sent: usize },
 }
 
-impl Asker {
-    fn new(stream: Box<dyn Stream>) -> Self {
-        Self { stream, state: State::Asking(Vec::new()), deadline: Instant::now() + ASKER_MAX }
+impl MetricsAsker {
+    fn new(stream: Box<dyn MetricsStream>) -> Self {
+        Self { stream, state: AskerState::Asking(Vec::new()), deadline: Instant::now() + ASKER_MAX }
     }
 
     /// As far as it goes without waiting; `false` once it is over.
     fn proceed(&mut self, text: &dyn Fn() -> String) -> io::Result<bool> {
         loop {
             let moved = match &mut self.state {
-                State::Asking(head) => {
+                AskerState::Asking(head) => {
                     let mut bytes = [0; 1024];
                     let read = self.stream.read(&mut bytes);
                     if let Ok(length) = read {
                         head.extend_from_slice(&bytes[..length]);
                         if let Some(answer) = answer(head, length == 0, text) {
-                            self.state = State::Answered { answer, sent: 0 };
+                            self.state = AskerState::Answered { answer, sent: 0 };
                         } else if length == 0 {
                             return Ok(false);
                         }
                     }
                     read
                 }
-                State::Answered { answer, sent } if *sent == answer.len() => return Ok(false),
-                State::Answered { answer, sent } => {
+                AskerState::Answered { answer, sent } if *sent == answer.len() => return Ok(false),
+                AskerState::Answered { answer, sent } => {
                     let written = self.stream.write(&answer[*sent..]);
                     *sent += written.as_ref().ok().unwrap_or(&0);
                     written
@@ -373,7 +373,7 @@ mod tests {
     fn who_asks_a_byte_at_a_time_is_answered_and_who_leaves_is_forgotten() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let mut asker = Asker::new(Box::new(ours));
+        let mut asker = MetricsAsker::new(Box::new(ours));
         let text = || "m 1\n".repeat(100_000);
         for byte in b"GET /metrics HTTP/1.1\r\n\r\n" {
             assert!(asker.proceed(&text).unwrap());
@@ -398,15 +398,15 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         drop(theirs);
-        assert!(!Asker::new(Box::new(ours)).proceed(&text).unwrap());
+        assert!(!MetricsAsker::new(Box::new(ours)).proceed(&text).unwrap());
     }
 
     #[test]
     fn places_are_addresses_ports_and_paths() {
-        let place = |text: &str| text.parse::<Place>();
+        let place = |text: &str| text.parse::<MetricsAddress>();
         assert_eq!(place("9155"), place("127.0.0.1:9155"));
         assert_eq!(place("[::1]:1").unwrap().to_string(), "http://[::1]:1/metrics");
-        assert_eq!(place("unix:/a").unwrap(), Place::Unix("/a".into()));
+        assert_eq!(place("unix:/a").unwrap(), MetricsAddress::Unix("/a".into()));
         for wrong in ["", "unix:", "host", "70000", "1.2.3.4"] {
             assert!(place(wrong).unwrap_err().contains("unix:PATH"), "{wrong}");
         }

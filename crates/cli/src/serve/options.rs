@@ -11,11 +11,11 @@ use cryptline_engine::BackendChoice;
 use cryptline_serve::lane::{Poll, Why};
 use rustix::fs::Mode;
 
-use super::backend::{self, Backend};
+use super::backend::{self, WorkingBackend};
 use super::cleanup::Cleanup;
-use super::metrics_socket::{MetricsSocket, Place};
+use super::metrics_socket::{MetricsAddress, MetricsSocket};
 use super::sandbox::SandboxArgs;
-use super::statistics::Server;
+use super::statistics::ServerInfo;
 use super::stats_socket::StatsSocket;
 use super::unix;
 use super::volumes::Volumes;
@@ -99,8 +99,8 @@ pub struct StatsArgs {
     ///
     /// Whoever can connect there learns the names of the exports and what they do, never their data. Port 0 lets
     /// the system choose one.
-    #[arg(long, value_name = "ADDRESS", value_parser = OsStringValueParser::new().try_map(|place| Place::parse(&place)))]
-    pub metrics: Option<Place>,
+    #[arg(long, value_name = "ADDRESS", value_parser = OsStringValueParser::new().try_map(|place| MetricsAddress::parse(&place)))]
+    pub metrics: Option<MetricsAddress>,
 }
 
 impl StatsArgs {
@@ -113,7 +113,7 @@ impl StatsArgs {
     pub fn paths(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let stats = self.stats.as_deref().map(|path| ("--stats", path));
         let metrics = match &self.metrics {
-            Some(Place::Unix(path)) => Some(("--metrics", &**path)),
+            Some(MetricsAddress::Unix(path)) => Some(("--metrics", &**path)),
             _ => None,
         };
         stats.into_iter().chain(metrics)
@@ -125,7 +125,7 @@ impl StatsArgs {
     /// Exit code 1 where that folder is gone.
     pub fn make_absolute(&mut self) -> Result<(), CliError> {
         let metrics = match &mut self.metrics {
-            Some(Place::Unix(path)) => Some(path),
+            Some(MetricsAddress::Unix(path)) => Some(path),
             _ => None,
         };
         self.stats.as_mut().into_iter().chain(metrics).try_for_each(make_absolute)
@@ -139,7 +139,7 @@ impl StatsArgs {
         if let Some(path) = &self.stats {
             unix::check(path)?;
         }
-        self.metrics.as_ref().map_or(Ok(()), Place::check)
+        self.metrics.as_ref().map_or(Ok(()), MetricsAddress::check)
     }
 
     /// Binds what was asked for and tells there what `volumes` do and how their lanes `poll`; where the metrics are.
@@ -152,10 +152,10 @@ impl StatsArgs {
         poll: &Arc<OnceLock<Poll>>,
         mode: Mode,
         cleanup: &Cleanup,
-    ) -> Result<Option<Place>, CliError> {
+    ) -> Result<Option<MetricsAddress>, CliError> {
         if let Some(path) = &self.stats {
             StatsSocket::bind(path, mode, self.stats_interval, cleanup)?
-                .start(Server::new(volumes.clone(), Arc::clone(poll)))?;
+                .start(ServerInfo::new(volumes.clone(), Arc::clone(poll)))?;
         }
         let Some(place) = &self.metrics else {
             return Ok(None);
@@ -222,7 +222,7 @@ impl ProcessArgs {
     }
 
     /// Returns what lanes are told. `auto` measures, which takes some milliseconds.
-    pub fn poll(&self, backend: &Backend) -> Poll {
+    pub fn poll(&self, backend: &WorkingBackend) -> Poll {
         let poll = match self.poll_us {
             PollTime::Fixed(Duration::ZERO) => Poll::default(),
             PollTime::Fixed(limit) => Poll::Always(limit),

@@ -6,9 +6,9 @@ use crate::CliError;
 
 /// The process that started us.
 #[derive(Clone, Copy, Debug)]
-pub struct Parent(Option<Pid>);
+pub struct ParentProcess(Option<Pid>);
 
-impl Parent {
+impl ParentProcess {
     /// Ours, now.
     pub fn current() -> Self {
         Self(getppid())

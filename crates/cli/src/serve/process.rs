@@ -14,7 +14,7 @@ use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 /// A value with its name, kind and meaning.
-pub struct Figure {
+pub struct ProcessFigure {
     /// Standard name.
     pub name: &'static str,
     /// Prometheus' type.
@@ -26,14 +26,14 @@ pub struct Figure {
 }
 
 /// This process.
-pub struct Process {
+pub struct OwnProcess {
     started: SystemTime,
     memory: Option<File>,
     /// The folder of its descriptors; fstat(2) counts them.
     descriptors: Option<OwnedFd>,
 }
 
-impl Process {
+impl OwnProcess {
     /// Call before rights are given up; the server starts now.
     pub fn new() -> Self {
         let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -45,8 +45,8 @@ impl Process {
     }
 
     /// Returns what is known.
-    pub fn figures(&self) -> impl Iterator<Item = Figure> {
-        let gauge = |name, help, value: Option<f64>| Some(Figure { name, kind: "gauge", help, value: value? });
+    pub fn figures(&self) -> impl Iterator<Item = ProcessFigure> {
+        let gauge = |name, help, value: Option<f64>| Some(ProcessFigure { name, kind: "gauge", help, value: value? });
         let since = self.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let processor = Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default();
         let [whole, resident] = self.memory_bytes().map_or([None; 2], |both| both.map(Some));
@@ -56,7 +56,7 @@ impl Process {
                 "When the server started, in seconds since 1970.",
                 Some(since.as_secs_f64()),
             ),
-            Some(Figure {
+            Some(ProcessFigure {
                 name: "process_cpu_seconds_total",
                 kind: "counter",
                 help: "Processor time of all threads, user and system.",
@@ -95,13 +95,13 @@ impl Process {
 mod tests {
     use super::*;
 
-    fn value(process: &Process, name: &str) -> Option<f64> {
+    fn value(process: &OwnProcess, name: &str) -> Option<f64> {
         process.figures().find(|figure| figure.name == name).map(|figure| figure.value)
     }
 
     #[test]
     fn figures_follow_what_the_process_does() {
-        let process = Process::new();
+        let process = OwnProcess::new();
         let before = process.descriptor_count();
         let _open: Vec<_> = (0..500).map(|_| File::open("/dev/null").unwrap()).collect();
         if let (Some(before), Some(after)) = (before, process.descriptor_count()) {
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_had_is_left_out() {
-        let process = Process { memory: None, descriptors: None, ..Process::new() };
+        let process = OwnProcess { memory: None, descriptors: None, ..OwnProcess::new() };
         let names: Vec<_> = process.figures().map(|figure| figure.name).collect();
         assert_eq!(names, ["process_start_time_seconds", "process_cpu_seconds_total", "process_max_fds"]);
     }

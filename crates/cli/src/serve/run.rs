@@ -18,7 +18,7 @@ use crate::output::complain;
 const STOPPED: u8 = 128 + 15;
 
 /// A command to run beside the server.
-pub struct Command {
+pub struct RunCommand {
     /// For `sh -c`.
     pub line: String,
     /// Variables of its environment.
@@ -31,7 +31,7 @@ pub struct Captive {
     waiter: JoinHandle<io::Result<ExitStatus>>,
 }
 
-impl Command {
+impl RunCommand {
     /// Starts it; its end stops the server. Call when clients can connect. `input` is its standard input.
     pub fn start(self, input: Stdio, stopper: Stopper) -> Result<Captive, CliError> {
         let failed = |error| CliError::parameters(format!("cannot run a shell for --run: {error}"));

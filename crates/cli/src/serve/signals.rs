@@ -80,7 +80,7 @@ pub type Reload = Box<dyn FnMut() + Send>;
 pub fn watch(stopper: Stopper, remover: Remover, mut reload: Option<Reload>) -> Result<(), CliError> {
     let ignored = ignored_signals();
     let wanted = [SIGINT, SIGTERM, SIGHUP, SIGQUIT].into_iter().filter(|&signal| !is_set(ignored, signal));
-    let mut signals = Watched::new(wanted).map_err(cannot_handle)?;
+    let mut signals = WatchedSignals::new(wanted).map_err(cannot_handle)?;
     let watcher = move || {
         loop {
             let signal = signals.next();
@@ -109,13 +109,13 @@ pub fn watch(stopper: Stopper, remover: Remover, mut reload: Option<Reload>) -> 
 }
 
 /// Signals one after another, with what is to be done once a day while there are none.
-struct Watched {
+struct WatchedSignals {
     signals: SignalDelivery<UnixStream, SignalOnly>,
     heard: VecDeque<i32>,
     daily: Daily,
 }
 
-impl Watched {
+impl WatchedSignals {
     fn new(wanted: impl IntoIterator<Item = i32>) -> io::Result<Self> {
         let (read, write) = UnixStream::pair()?;
         let signals = SignalDelivery::with_pipe(read, write, SignalOnly, wanted)?;

@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::front::Served;
+use super::front::ServedVolume;
 use super::volumes::Volumes;
 
 /// The number of the format; changes when a reader of the old one would be misled.
@@ -21,7 +21,7 @@ const VERSION: u32 = 1;
 /// missing as nothing, since the server may be of another version.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Sample {
+pub struct StatsSample {
     pub version: u32,
     pub uptime_s: f64,
     pub interval_s: f64,
@@ -63,13 +63,13 @@ pub struct OperationSample {
     pub errors: u64,
     pub iops: f64,
     pub bytes_per_second: f64,
-    pub latency_us: Option<Latency>,
+    pub latency_us: Option<LatencyPercentiles>,
 }
 
 /// Percentiles in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Latency {
+pub struct LatencyPercentiles {
     pub p50: f64,
     pub p90: f64,
     pub p99: f64,
@@ -77,14 +77,14 @@ pub struct Latency {
     pub max: f64,
 }
 
-impl Latency {
+impl LatencyPercentiles {
     /// From the shortest to the longest.
     pub fn list(&self) -> [f64; 5] {
         [self.p50, self.p90, self.p99, self.p999, self.max]
     }
 }
 
-impl Sample {
+impl StatsSample {
     /// The sample that a line of a server stands for.
     pub fn read(line: &[u8]) -> Option<Self> {
         // Not an array, which would do for its members.
@@ -102,14 +102,14 @@ impl Operations {
 
 /// Description of a server, for all readers.
 #[derive(Clone)]
-pub struct Server {
+pub struct ServerInfo {
     volumes: Volumes,
     /// Not known before anybody is served.
     poll: Arc<OnceLock<Poll>>,
     started: Instant,
 }
 
-impl Server {
+impl ServerInfo {
     /// One that starts now.
     pub fn new(volumes: Volumes, poll: Arc<OnceLock<Poll>>) -> Self {
         let started = Instant::now();
@@ -119,14 +119,14 @@ impl Server {
 
 /// One reader's view: remembers what it was told last.
 pub struct Sampler {
-    server: Server,
+    server: ServerInfo,
     /// When the last line was, and whose counters were what then.
     last: (Instant, Vec<(Arc<ExportStats>, Snapshot)>),
 }
 
 impl Sampler {
     /// A reader that has been told nothing: its first line covers all since the server started.
-    pub fn new(server: Server) -> Self {
+    pub fn new(server: ServerInfo) -> Self {
         Self { last: (server.started, Vec::new()), server }
     }
 
@@ -137,7 +137,7 @@ impl Sampler {
     }
 
     /// The same before it is text.
-    pub fn sample(&mut self) -> Sample {
+    pub fn sample(&mut self) -> StatsSample {
         let now = Instant::now();
         let interval = now.duration_since(self.last.0);
         let nothing = ExportStats::new(false).snapshot();
@@ -151,7 +151,7 @@ impl Sampler {
             told.push((Arc::clone(&volume.stats), snapshot));
         }
         self.last = (now, told);
-        Sample {
+        StatsSample {
             version: VERSION,
             uptime_s: seconds(now.duration_since(self.server.started)),
             interval_s: seconds(interval),
@@ -161,7 +161,7 @@ impl Sampler {
     }
 }
 
-fn of_export(volume: &Served, now: &Snapshot, last: &Snapshot, interval: Duration) -> ExportSample {
+fn of_export(volume: &ServedVolume, now: &Snapshot, last: &Snapshot, interval: Duration) -> ExportSample {
     let (times, before) = (now.times, last.times);
     let crypto_ns = times.crypto_ns.saturating_sub(before.crypto_ns);
     let active_ns = times.active_ns.saturating_sub(before.active_ns);
@@ -200,7 +200,7 @@ fn of_operation(now: &OperationTotals, last: &OperationTotals, interval: Duratio
 }
 
 /// Of the requests since `last`; none where there were none.
-fn latency(now: &[u64], last: &[u64]) -> Option<Latency> {
+fn latency(now: &[u64], last: &[u64]) -> Option<LatencyPercentiles> {
     // 1 ns to about 19 hours in two digits; a longer one counts as the longest.
     let mut histogram = Histogram::<u64>::new_with_bounds(1, 1 << 46, 2).ok()?;
     for (index, (now, last)) in now.iter().zip(last).enumerate() {
@@ -210,7 +210,7 @@ fn latency(now: &[u64], last: &[u64]) -> Option<Latency> {
         }
     }
     let at = |quantile| microseconds(histogram.value_at_quantile(quantile));
-    (!histogram.is_empty()).then(|| Latency {
+    (!histogram.is_empty()).then(|| LatencyPercentiles {
         p50: at(0.5),
         p90: at(0.9),
         p99: at(0.99),
@@ -262,10 +262,10 @@ mod tests {
     #[test]
     fn totals_grow_and_rates_and_latencies_are_of_the_interval() {
         let volume = Open::new("ram:1M").open().unwrap();
-        let volume = Served::new("disk".into(), &volume, true).unwrap();
+        let volume = ServedVolume::new("disk".into(), &volume, true).unwrap();
         let started = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
         let volumes = Volumes::new([volume.clone()].into());
-        let mut server = Server::new(volumes.clone(), Arc::default());
+        let mut server = ServerInfo::new(volumes.clone(), Arc::default());
         server.started = started;
         let mut sampler = Sampler::new(server);
         let meter = volume.stats.connect().unwrap();
@@ -295,7 +295,7 @@ mod tests {
 
         // One that comes later has its own counts, and one that goes takes them along.
         let later = Open::new("ram:1M").open().unwrap();
-        let later = Served::new("later".into(), &later, true).unwrap();
+        let later = ServedVolume::new("later".into(), &later, true).unwrap();
         volumes.add(later.clone());
         volumes.forget(&volume.stats);
         let third: Value = serde_json::from_str(&sampler.line()).unwrap();

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::Mode;
 
 use super::cleanup::Cleanup;
-use super::statistics::{Sampler, Server};
+use super::statistics::{Sampler, ServerInfo};
 use super::unix;
 use crate::CliError;
 
@@ -29,7 +29,7 @@ pub struct StatsSocket {
     interval: Duration,
 }
 
-struct Reader {
+struct StatsReader {
     stream: UnixStream,
     sampler: Sampler,
     due: Instant,
@@ -47,7 +47,7 @@ impl StatsSocket {
     }
 
     /// Serves readers for as long as the process lives.
-    pub fn start(self, server: Server) -> Result<(), CliError> {
+    pub fn start(self, server: ServerInfo) -> Result<(), CliError> {
         std::thread::Builder::new()
             .name("stats".into())
             .spawn(move || self.run(&server))
@@ -55,8 +55,8 @@ impl StatsSocket {
             .map_err(CliError::no_thread)
     }
 
-    fn run(&self, server: &Server) {
-        let mut readers: Vec<Reader> = Vec::with_capacity(READERS_MAX);
+    fn run(&self, server: &ServerInfo) {
+        let mut readers: Vec<StatsReader> = Vec::with_capacity(READERS_MAX);
         loop {
             self.wait(&mut readers);
             self.accept(&mut readers, server);
@@ -66,13 +66,13 @@ impl StatsSocket {
     }
 
     /// Until somebody connects or leaves, or something can or must be sent. Who is gone makes room.
-    fn wait(&self, readers: &mut Vec<Reader>) {
+    fn wait(&self, readers: &mut Vec<StatsReader>) {
         let due = readers.iter().map(|reader| reader.due).min();
         let left = due.map(|due| due.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let listener = PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN);
         let mut polled = vec![listener];
-        polled.extend(readers.iter().map(Reader::awaited));
+        polled.extend(readers.iter().map(StatsReader::awaited));
         // Interrupted or not, what is due is looked at next.
         let _ = rustix::event::poll(&mut polled, timeout.as_ref());
         let happened: Vec<_> = polled.iter().skip(1).map(PollFd::revents).collect();
@@ -84,12 +84,12 @@ impl StatsSocket {
         });
     }
 
-    fn accept(&self, readers: &mut Vec<Reader>, server: &Server) {
+    fn accept(&self, readers: &mut Vec<StatsReader>, server: &ServerInfo) {
         loop {
             match self.listener.accept() {
                 Ok((stream, _)) if readers.len() < READERS_MAX => {
                     if stream.set_nonblocking(true).is_ok() {
-                        readers.push(Reader {
+                        readers.push(StatsReader {
                             stream,
                             sampler: Sampler::new(server.clone()),
                             due: Instant::now(),
@@ -109,7 +109,7 @@ impl StatsSocket {
     }
 }
 
-impl Reader {
+impl StatsReader {
     /// Its end, which the system always tells, and room for what is left.
     fn awaited(&self) -> PollFd<'_> {
         let room = if self.rest.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
@@ -147,14 +147,14 @@ mod tests {
     use std::sync::Arc;
 
     /// Of no volume.
-    fn statistics() -> Server {
-        Server::new(Volumes::new(Arc::default()), Arc::default())
+    fn statistics() -> ServerInfo {
+        ServerInfo::new(Volumes::new(Arc::default()), Arc::default())
     }
 
-    fn reader() -> (Reader, UnixStream) {
+    fn reader() -> (StatsReader, UnixStream) {
         let (stream, theirs) = UnixStream::pair().unwrap();
         stream.set_nonblocking(true).unwrap();
-        let reader = Reader { stream, sampler: Sampler::new(statistics()), due: Instant::now(), rest: Vec::new() };
+        let reader = StatsReader { stream, sampler: Sampler::new(statistics()), due: Instant::now(), rest: Vec::new() };
         (reader, theirs)
     }
 

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use cryptline_nbd::TlsMode;
 use cryptline_nbd::uri::TlsOptions;
-use cryptline_serve::nbd::{Clients, Subject};
+use cryptline_serve::nbd::{AllowedClients, CertificateSubject};
 
 use super::certificates::Renewable;
 use crate::CliError;
-use crate::args::choice::{self, Words};
+use crate::args::choice::{self, ChoiceWords};
 use crate::harden::exposed_key;
 use crate::output::warn;
 
-const WHEN: &Words<TlsMode> = &[
+const WHEN: &ChoiceWords<TlsMode> = &[
     ("off", "Never", TlsMode::Off),
     ("on", "If the client asks for it", TlsMode::On),
     ("require", "Always; refuse clients without TLS", TlsMode::Require),
@@ -39,7 +39,7 @@ pub struct TlsArgs {
     /// With --tls-verify-peer, accept only clients whose certificate has this subject, such as `CN=alice` or
     /// `CN=alice,O=Example`; may be repeated
     #[arg(long, value_name = "SUBJECT", requires = "tls_verify_peer")]
-    pub tls_authz: Vec<Subject>,
+    pub tls_authz: Vec<CertificateSubject>,
 }
 
 impl TlsArgs {
@@ -76,11 +76,11 @@ impl TlsArgs {
         }
     }
 
-    fn clients(&self) -> Clients {
+    fn clients(&self) -> AllowedClients {
         match (self.tls_verify_peer, self.tls_authz.is_empty()) {
-            (false, _) => Clients::Anybody,
-            (true, true) => Clients::Verified,
-            (true, false) => Clients::Named(self.tls_authz.clone()),
+            (false, _) => AllowedClients::Anybody,
+            (true, true) => AllowedClients::Verified,
+            (true, false) => AllowedClients::Named(self.tls_authz.clone()),
         }
     }
 

@@ -42,7 +42,7 @@ pub fn bind(path: &Path, mode: Mode, cleanup: &Cleanup) -> Result<UnixListener, 
     let failed = |error| cannot_listen(&path.display(), &error);
     // Two servers that both find a dead socket must not both replace it.
     let _lock = PathLock::take(path)?;
-    if check(path)? == Found::DeadSocket {
+    if check(path)? == FoundObject::DeadSocket {
         fs::remove_file(path).map_err(failed)?;
     }
     let listener = listen_at(path, mode).map_err(|error| failed(error.into()))?;
@@ -129,7 +129,7 @@ fn set_mode(path: &Path, mode: Mode) -> Result<(), Errno> {
 
 /// Objects that may be at a path.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum FoundObject {
     /// Free to be bound.
     Nothing,
     /// Free to be replaced.
@@ -137,7 +137,7 @@ pub enum Found {
 }
 
 /// Finds what `bind` would refuse.
-pub fn check(path: &Path) -> Result<Found, CliError> {
+pub fn check(path: &Path) -> Result<FoundObject, CliError> {
     let shown = path.display();
     if path.as_os_str().len() > UNIX_PATH_MAX {
         return Err(CliError::parameters(format!(
@@ -146,15 +146,15 @@ pub fn check(path: &Path) -> Result<Found, CliError> {
     }
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(FoundObject::Nothing),
         Err(error) => return Err(cannot_listen(&shown, &error)),
     };
     if !metadata.file_type().is_socket() {
         return Err(CliError::busy(format!("{shown} exists and is not a socket; remove it or choose another path")));
     }
     match probe(path) {
-        Err(Errno::CONNREFUSED) => Ok(Found::DeadSocket),
-        Err(Errno::NOENT) => Ok(Found::Nothing),
+        Err(Errno::CONNREFUSED) => Ok(FoundObject::DeadSocket),
+        Err(Errno::NOENT) => Ok(FoundObject::Nothing),
         Err(Errno::ACCESS) => Err(CliError::busy(format!("{shown} is another user's socket; choose another path"))),
         _ => Err(CliError::busy(format!("another server listens on {shown}; stop it or choose another path"))),
     }

@@ -7,25 +7,25 @@ use cryptline_serve::UNANSWERED;
 use cryptline_serve::stats::ExportStats;
 use cryptline_sys::lock;
 
-use super::front::Served;
+use super::front::ServedVolume;
 
 /// The volumes of one server. Clones share them.
 #[derive(Clone)]
-pub struct Volumes(Arc<Mutex<Arc<[Served]>>>);
+pub struct Volumes(Arc<Mutex<Arc<[ServedVolume]>>>);
 
 impl Volumes {
     /// Those that it begins with.
-    pub fn new(volumes: Arc<[Served]>) -> Self {
+    pub fn new(volumes: Arc<[ServedVolume]>) -> Self {
         Self(Arc::new(Mutex::new(volumes)))
     }
 
     /// Those of this moment. Whoever keeps them keeps them open.
-    pub fn now(&self) -> Arc<[Served]> {
+    pub fn now(&self) -> Arc<[ServedVolume]> {
         Arc::clone(&lock(&self.0))
     }
 
     /// One more.
-    pub fn add(&self, volume: Served) {
+    pub fn add(&self, volume: ServedVolume) {
         let mut volumes = lock(&self.0);
         *volumes = volumes.iter().cloned().chain([volume]).collect();
     }

@@ -16,7 +16,7 @@ use clap::ValueEnum;
 
 use super::view::{bandwidth, detail_lines, duration, latency};
 use crate::error::on_one_line;
-use crate::serve::statistics::{ExportSample, Latency, OperationSample, Sample};
+use crate::serve::statistics::{ExportSample, LatencyPercentiles, OperationSample, StatsSample};
 
 /// Columns from which on everything has a column of its own.
 const WIDE: usize = 80;
@@ -80,11 +80,11 @@ fn slowest(export: &ExportSample) -> f64 {
 
 /// A server as it is shown.
 #[derive(Debug, Default)]
-pub struct Shown {
+pub struct ShownServer {
     /// Its socket.
     pub socket: String,
     /// Last figures that it gave.
-    pub sample: Sample,
+    pub sample: StatsSample,
     /// Set if it will say no more.
     pub ended: bool,
 }
@@ -100,29 +100,29 @@ pub struct Focus {
 }
 
 /// An export and the number of its server.
-type Row<'a> = (usize, &'a ExportSample);
+type ExportRow<'a> = (usize, &'a ExportSample);
 
 impl Focus {
     /// Selects the export so many lines further down, or up.
-    pub fn move_by(&mut self, servers: &[Shown], lines: isize) {
+    pub fn move_by(&mut self, servers: &[ShownServer], lines: isize) {
         let rows = rows(servers, self.sort);
         let place = self.place(&rows).saturating_add_signed(lines).min(rows.len().saturating_sub(1));
         self.selected = rows.get(place).map(|(server, export)| (*server, export.name.clone()));
     }
 
     /// Shows or hides the details.
-    pub fn toggle(&mut self, servers: &[Shown]) {
+    pub fn toggle(&mut self, servers: &[ShownServer]) {
         self.details = Some(!self.has_details(servers));
     }
 
-    fn has_details(&self, servers: &[Shown]) -> bool {
+    fn has_details(&self, servers: &[ShownServer]) -> bool {
         let count: usize = servers.iter().map(|server| server.sample.exports.len()).sum();
         self.details.unwrap_or(count == 1)
     }
 
     /// The selected row.
-    fn place(&self, rows: &[Row<'_>]) -> usize {
-        let is_it = |(server, export): &Row<'_>| {
+    fn place(&self, rows: &[ExportRow<'_>]) -> usize {
+        let is_it = |(server, export): &ExportRow<'_>| {
             self.selected.as_ref().is_some_and(|(of, name)| of == server && *name == export.name)
         };
         rows.iter().position(is_it).unwrap_or(0)
@@ -130,7 +130,7 @@ impl Focus {
 }
 
 /// The samples as a screen of so many columns: at most `height` lines from the top.
-pub fn screen_lines(servers: &[Shown], focus: &Focus, columns: usize, height: usize) -> Vec<String> {
+pub fn screen_lines(servers: &[ShownServer], focus: &Focus, columns: usize, height: usize) -> Vec<String> {
     let is_narrow = columns < WIDE;
     let mut lines: Vec<_> = servers.iter().take((height / 3).max(1)).map(|server| title(server, is_narrow)).collect();
     if lines.len() < servers.len() {
@@ -171,8 +171,8 @@ pub fn screen_lines(servers: &[Shown], focus: &Focus, columns: usize, height: us
     lines
 }
 
-fn rows(servers: &[Shown], sort: Sort) -> Vec<Row<'_>> {
-    let of_server = |(number, server): (usize, &'_ Shown)| (number, server.sample.exports.len());
+fn rows(servers: &[ShownServer], sort: Sort) -> Vec<ExportRow<'_>> {
+    let of_server = |(number, server): (usize, &'_ ShownServer)| (number, server.sample.exports.len());
     let mut rows = Vec::with_capacity(servers.iter().enumerate().map(|it| of_server(it).1).sum());
     for (number, server) in servers.iter().enumerate() {
         rows.extend(server.sample.exports.iter().map(|export| (number, export)));
@@ -182,7 +182,7 @@ fn rows(servers: &[Shown], sort: Sort) -> Vec<Row<'_>> {
 }
 
 /// Returns what is said of a server. Where there is little room, its end may be cut off.
-fn title(server: &Shown, is_narrow: bool) -> String {
+fn title(server: &ShownServer, is_narrow: bool) -> String {
     let (socket, sample) = (on_one_line(&server.socket), &server.sample);
     let time = if server.ended {
         "has ended".to_owned()
@@ -213,7 +213,7 @@ fn export_row(export: &ExportSample, server: Option<usize>, width: usize, is_nar
     let all = export.operations.list();
     let errors: u64 = all.iter().map(|(_, operation)| operation.errors).sum();
     let slowest = all.iter().filter_map(|(_, it)| it.latency_us).max_by(|one, other| one.p99.total_cmp(&other.p99));
-    let of = |which: fn(Latency) -> f64| slowest.map_or_else(|| "-".to_owned(), |all| latency(which(all)));
+    let of = |which: fn(LatencyPercentiles) -> f64| slowest.map_or_else(|| "-".to_owned(), |all| latency(which(all)));
     let (p50, p99) = (of(|all| all.p50), of(|all| all.p99));
     if is_narrow {
         let sum = bandwidth(all.iter().map(|(_, operation)| operation.bytes_per_second).sum());

@@ -5,7 +5,7 @@ use serde_json::{from_value, json};
 use super::*;
 
 /// A server of exports with these names, operations a second, and milliseconds of the 99th percentile.
-fn server(socket: &str, exports: &[(&str, f64, f64)]) -> Shown {
+fn server(socket: &str, exports: &[(&str, f64, f64)]) -> ShownServer {
     let export = |&(name, iops, p99): &(&str, f64, f64)| {
         let bytes = if iops < 10.0 { 9.0 - iops } else { iops } * 4096.0;
         let latency = json!({"p50": p99 / 2.0, "p99": p99 * 1000.0});
@@ -15,7 +15,7 @@ fn server(socket: &str, exports: &[(&str, f64, f64)]) -> Shown {
     };
     let exports: Vec<_> = exports.iter().map(export).collect();
     let sample = from_value(json!({"uptime_s": 3661.5, "interval_s": 1.0, "exports": exports})).unwrap();
-    Shown { socket: socket.to_owned(), sample, ended: false }
+    ShownServer { socket: socket.to_owned(), sample, ended: false }
 }
 
 fn widest(lines: &[String]) -> usize {

@@ -9,9 +9,9 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use signal_hook::low_level::pipe;
 
-use super::list::{Focus, Shown, Sort, screen_lines};
+use super::list::{Focus, ShownServer, Sort, screen_lines};
 use crate::CliError;
-use crate::serve::statistics::Sample;
+use crate::serve::statistics::StatsSample;
 
 /// Bytes of statistics without a line end that are kept.
 const LINE_MAX: usize = 4 << 20;
@@ -21,13 +21,13 @@ const LEAVE: &[u8] = b"\x1b[?25h\x1b[?1049l";
 /// Shows samples from `streams`, one of each server, until the user or the last server ends it.
 pub fn run(streams: Vec<(UnixStream, String)>, sort: Sort) -> Result<(), CliError> {
     let failed = |error: io::Error| CliError::device(format!("cannot use the terminal: {error}"));
-    let mut watch = Watch::new(streams, sort).map_err(failed)?;
+    let mut watch = EventSources::new(streams, sort).map_err(failed)?;
     let terminal = Terminal::enter().map_err(failed)?;
     let why = loop {
         match watch.next().map_err(failed)? {
-            Event::Redraw => watch.draw().map_err(failed)?,
-            Event::Quit => break None,
-            Event::Ended(why) => break Some(why),
+            ScreenEvent::Redraw => watch.draw().map_err(failed)?,
+            ScreenEvent::Quit => break None,
+            ScreenEvent::Ended(why) => break Some(why),
         }
     };
     drop(terminal);
@@ -37,7 +37,7 @@ pub fn run(streams: Vec<(UnixStream, String)>, sort: Sort) -> Result<(), CliErro
     }
 }
 
-enum Event {
+enum ScreenEvent {
     Redraw,
     Quit,
     /// There is nothing more to see, and why.
@@ -45,16 +45,16 @@ enum Event {
 }
 
 /// One server's statistics.
-struct Source {
+struct StatsSource {
     stream: UnixStream,
     text: Vec<u8>,
 }
 
 /// Everything that can happen.
-struct Watch {
-    sources: Vec<Source>,
+struct EventSources {
+    sources: Vec<StatsSource>,
     /// Last figures of each server.
-    shown: Vec<Shown>,
+    shown: Vec<ShownServer>,
     focus: Focus,
     /// Has a byte after SIGWINCH.
     resized: UnixStream,
@@ -62,14 +62,14 @@ struct Watch {
     ended: UnixStream,
 }
 
-impl Watch {
+impl EventSources {
     fn new(streams: Vec<(UnixStream, String)>, sort: Sort) -> io::Result<Self> {
         let (mut sources, mut shown) = (Vec::new(), Vec::new());
         for (stream, socket) in streams {
             stream.set_nonblocking(true)?;
             let text = Vec::new();
-            sources.push(Source { stream, text });
-            shown.push(Shown { socket, ..Shown::default() });
+            sources.push(StatsSource { stream, text });
+            shown.push(ShownServer { socket, ..ShownServer::default() });
         }
         Ok(Self {
             sources,
@@ -80,31 +80,31 @@ impl Watch {
         })
     }
 
-    fn next(&mut self) -> io::Result<Event> {
+    fn next(&mut self) -> io::Result<ScreenEvent> {
         loop {
             let ready = self.wait()?;
             let [keys, resized, ended] = ready.own;
             if ended {
-                return Ok(Event::Quit);
+                return Ok(ScreenEvent::Quit);
             }
             if keys {
                 let mut is_known = false;
                 for key in pressed()? {
                     match key {
-                        Key::Quit => return Ok(Event::Quit),
-                        Key::Sort(sort) => self.focus.sort = sort,
-                        Key::Move(lines) => self.focus.move_by(&self.shown, lines),
-                        Key::Details => self.focus.toggle(&self.shown),
+                        Keypress::Quit => return Ok(ScreenEvent::Quit),
+                        Keypress::Sort(sort) => self.focus.sort = sort,
+                        Keypress::Move(lines) => self.focus.move_by(&self.shown, lines),
+                        Keypress::Details => self.focus.toggle(&self.shown),
                     }
                     is_known = true;
                 }
                 if is_known {
-                    return Ok(Event::Redraw);
+                    return Ok(ScreenEvent::Redraw);
                 }
             }
             if resized {
                 drain(&mut self.resized)?;
-                return Ok(Event::Redraw);
+                return Ok(ScreenEvent::Redraw);
             }
             let mut is_new = false;
             for number in ready.sources {
@@ -115,14 +115,14 @@ impl Watch {
                         self.shown[number].ended = true;
                         if self.shown.iter().all(|server| server.ended) {
                             let socket = &self.shown[number].socket;
-                            return Ok(Event::Ended(format!("{socket}: {why}")));
+                            return Ok(ScreenEvent::Ended(format!("{socket}: {why}")));
                         }
                     }
                 }
                 is_new = true;
             }
             if is_new {
-                return Ok(Event::Redraw);
+                return Ok(ScreenEvent::Redraw);
             }
         }
     }
@@ -190,11 +190,11 @@ struct Ready {
 
 enum Received {
     Nothing,
-    Sample(Box<Sample>),
+    Sample(Box<StatsSample>),
     End(&'static str),
 }
 
-impl Source {
+impl StatsSource {
     /// The newest whole line.
     fn receive(&mut self) -> Received {
         let nonsense = Received::End("this is no statistics socket of cryptline");
@@ -211,7 +211,7 @@ impl Source {
         };
         let lines: Vec<u8> = self.text.drain(..=end).collect();
         let newest = lines[..end].rsplit(|&byte| byte == b'\n').next();
-        let sample = newest.and_then(Sample::read);
+        let sample = newest.and_then(StatsSample::read);
         sample.map_or(nonsense, |sample| Received::Sample(Box::new(sample)))
     }
 }
@@ -238,7 +238,7 @@ fn drain(pipe: &mut UnixStream) -> io::Result<()> {
 
 /// Wish of the user.
 #[derive(Debug, PartialEq, Eq)]
-enum Key {
+enum Keypress {
     Quit,
     Sort(Sort),
     /// So many lines further down.
@@ -250,10 +250,10 @@ enum Key {
 const PAGE: isize = 10;
 
 /// Returns the keys that were pressed; a keyboard that went away quits.
-fn pressed() -> io::Result<Vec<Key>> {
+fn pressed() -> io::Result<Vec<Keypress>> {
     let mut keys = [0; 64];
     match rustix::io::read(rustix::stdio::stdin(), &mut keys) {
-        Ok(0) => Ok(vec![Key::Quit]),
+        Ok(0) => Ok(vec![Keypress::Quit]),
         Ok(length) => Ok(keys_in(&keys[..length])),
         Err(rustix::io::Errno::INTR) => Ok(Vec::new()),
         Err(error) => Err(error.into()),
@@ -261,7 +261,7 @@ fn pressed() -> io::Result<Vec<Key>> {
 }
 
 /// Of q, Ctrl-C, Ctrl-D, Enter, the letters of [`Sort`] and the keys that move; others are nothing.
-fn keys_in(mut bytes: &[u8]) -> Vec<Key> {
+fn keys_in(mut bytes: &[u8]) -> Vec<Keypress> {
     let mut keys = Vec::new();
     while let [first, rest @ ..] = bytes {
         bytes = rest;
@@ -271,18 +271,18 @@ fn keys_in(mut bytes: &[u8]) -> Vec<Key> {
                 let (sequence, rest) = rest.split_at(len);
                 bytes = rest;
                 match sequence {
-                    b"[A" | b"OA" => Some(Key::Move(-1)),
-                    b"[B" | b"OB" => Some(Key::Move(1)),
-                    b"[5~" => Some(Key::Move(-PAGE)),
-                    b"[6~" => Some(Key::Move(PAGE)),
+                    b"[A" | b"OA" => Some(Keypress::Move(-1)),
+                    b"[B" | b"OB" => Some(Keypress::Move(1)),
+                    b"[5~" => Some(Keypress::Move(-PAGE)),
+                    b"[6~" => Some(Keypress::Move(PAGE)),
                     _ => None,
                 }
             }
-            b'q' | b'Q' | 3 | 4 => Some(Key::Quit),
-            b'\r' | b'\n' => Some(Key::Details),
-            b'k' => Some(Key::Move(-1)),
-            b'j' => Some(Key::Move(1)),
-            _ => Sort::of_key(*first).map(Key::Sort),
+            b'q' | b'Q' | 3 | 4 => Some(Keypress::Quit),
+            b'\r' | b'\n' => Some(Keypress::Details),
+            b'k' => Some(Keypress::Move(-1)),
+            b'j' => Some(Keypress::Move(1)),
+            _ => Sort::of_key(*first).map(Keypress::Sort),
         };
         keys.extend(key);
     }
@@ -339,10 +339,13 @@ mod tests {
 
     #[test]
     fn keys_are_told_apart_from_parts_of_others() {
-        assert_eq!(keys_in(b"n\x1b[A\x1bOB\r"), [Key::Sort(Sort::Name), Key::Move(-1), Key::Move(1), Key::Details]);
-        assert_eq!(keys_in(b"\x1b[6~\x1b[5~j"), [Key::Move(PAGE), Key::Move(-PAGE), Key::Move(1)]);
+        assert_eq!(
+            keys_in(b"n\x1b[A\x1bOB\r"),
+            [Keypress::Sort(Sort::Name), Keypress::Move(-1), Keypress::Move(1), Keypress::Details]
+        );
+        assert_eq!(keys_in(b"\x1b[6~\x1b[5~j"), [Keypress::Move(PAGE), Keypress::Move(-PAGE), Keypress::Move(1)]);
         // F5 and Ctrl-Left have letters and digits of their own; an escape alone is nothing.
         assert_eq!(keys_in(b"\x1b[15~\x1b[1;5D\x1b"), []);
-        assert_eq!(keys_in(b"x\x03"), [Key::Quit]);
+        assert_eq!(keys_in(b"x\x03"), [Keypress::Quit]);
     }
 }

@@ -1,7 +1,7 @@
 //! Figures as text, and a sample as lines of a log. Nothing in them can move the cursor: names come from outside.
 
 use crate::error::on_one_line;
-use crate::serve::statistics::{ExportSample, Latency, OperationSample, Sample};
+use crate::serve::statistics::{ExportSample, LatencyPercentiles, OperationSample, StatsSample};
 use crate::size;
 
 /// Titles of the columns, as wide as [`operation_row`] makes them.
@@ -19,11 +19,11 @@ pub fn detail_lines(export: &ExportSample, columns: usize) -> Vec<String> {
 }
 
 /// The sample as one line for each export, for a log.
-pub fn sample_lines(sample: &Sample) -> String {
+pub fn sample_lines(sample: &StatsSample) -> String {
     let line = |export: &ExportSample| {
         let mut line = format!("{} {}", duration(sample.uptime_s), heading(export));
         for (name, operation) in export.operations.list() {
-            let Some(Latency { p50, p99, .. }) = operation.latency_us else {
+            let Some(LatencyPercentiles { p50, p99, .. }) = operation.latency_us else {
                 continue;
             };
             line += &format!(

@@ -4,7 +4,7 @@ use serde_json::{from_value, json};
 
 use super::*;
 
-fn sample() -> Sample {
+fn sample() -> StatsSample {
     let read = json!({
         "requests": 10, "bytes": 40960, "errors": 2, "iops": 12345.6,
         "bytes_per_second": 50_567_577.6,
@@ -43,7 +43,7 @@ fn a_log_line_has_only_what_happened() {
 
 #[test]
 fn members_that_a_sample_lacks_are_shown_as_nothing() {
-    let other: Sample = from_value(json!({"exports": [{}, {"operations": {"x": 1, "read": {}}}]})).unwrap();
+    let other: StatsSample = from_value(json!({"exports": [{}, {"operations": {"x": 1, "read": {}}}]})).unwrap();
     assert!(sample_lines(&other).starts_with("00:00:00 export \"\"  0 bytes"));
     assert!(detail_lines(&other.exports[1], 120)[2].starts_with(&format!("  read{:>14}", 0)));
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use cryptline_testkit::peer::{Background, Run, require, run_with_input, skip, skip_everywhere};
+use cryptline_testkit::peer::{BackgroundProgram, Run, require, run_with_input, skip, skip_everywhere};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -36,7 +36,7 @@ struct Player {
     /// Where the program is that the commands find.
     programs: PathBuf,
     user: bool,
-    server: Option<Background>,
+    server: Option<BackgroundProgram>,
     /// The loop device, as `$LOOP` in commands.
     device: String,
 }
@@ -143,7 +143,7 @@ impl Player {
             }
             "user" => self.become_a_user()?,
             "server" => {
-                let server = Background::spawn(&mut self.shell(&format!("exec {after}")));
+                let server = BackgroundProgram::spawn(&mut self.shell(&format!("exec {after}")));
                 self.server = Some(server.wait_for_socket(&path, TIMEOUT));
             }
             "stop" => return Ok(Some(self.server.take().ok_or("there is no server")?.stop())),

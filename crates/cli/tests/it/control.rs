@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use crate::server::{READY, Server, run, text, wait_until};
-use cryptline_testkit::peer::{self, Background, Peer, Run};
+use cryptline_testkit::peer::{self, BackgroundProgram, Peer, Run};
 use serde_json::{Value, json};
 
 /// A server that takes commands, with two exports in memory.
@@ -147,7 +147,7 @@ exec(sys.argv[3])
 
 /// A client of libnbd that is connected.
 struct Client {
-    process: Background,
+    process: BackgroundProgram,
     pipe: std::path::PathBuf,
 }
 
@@ -157,7 +157,7 @@ impl Client {
         let mut command = libnbd.command();
         let uri = controlled.uri(export);
         command.args(["-c", CLIENT, &uri, &text(&pipe), script]);
-        let process = Background::spawn(&mut command);
+        let process = BackgroundProgram::spawn(&mut command);
         wait_until("the client is connected", || process.stdout_text().contains("ready"));
         Self { process, pipe }
     }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::*;
-use cryptline_testkit::peer::{Background, Run};
+use cryptline_testkit::peer::{BackgroundProgram, Run};
 use rustix::process::Signal;
 
 const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
@@ -53,17 +53,17 @@ fn files(folder: &Folder) -> Vec<String> {
 }
 
 /// A copy of standard input, which goes on until its other end is closed.
-fn endless(command: &mut Command, bytes: &[u8]) -> (Background, fs::File) {
+fn endless(command: &mut Command, bytes: &[u8]) -> (BackgroundProgram, fs::File) {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     command.stdin(Stdio::from(reader));
-    let process = Background::spawn(command);
+    let process = BackgroundProgram::spawn(command);
     let mut writer = fs::File::from(std::os::fd::OwnedFd::from(writer));
     writer.write_all(bytes).expect("it is read");
     (process, writer)
 }
 
 /// Waits for an end that is on its way.
-fn end(mut process: Background) -> Run {
+fn end(mut process: BackgroundProgram) -> Run {
     assert!(process.wait(TIMEOUT).is_some(), "it still runs");
     process.collect()
 }

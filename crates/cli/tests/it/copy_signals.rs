@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::*;
-use cryptline_testkit::peer::Background;
+use cryptline_testkit::peer::BackgroundProgram;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
 
@@ -39,7 +39,7 @@ fn signal_while_the_key_is_awaited_leaves_nothing() {
         let mut create = command();
         create.arg("create").arg(folder.path("new.luks")).args(CHEAP);
         create.arg("--from").arg(&disk).arg("--key-file").arg(&key);
-        let mut process = Background::spawn(&mut create);
+        let mut process = BackgroundProgram::spawn(&mut create);
         // Opens once the other end is, for which the program then waits.
         let writer = fs::File::options().write(true).open(&key).expect("a pipe");
         assert_eq!(drafts(&folder).len(), 1);
@@ -95,13 +95,13 @@ fn second_signal_ends_a_copy_that_hangs_and_leaves_nothing() {
     let (real, hanging) = (folder.path("real"), folder.path("hanging"));
     let mut serve = command();
     serve.args(["serve", "ram:64M", "--unix"]).arg(&real);
-    let server = Background::spawn(&mut serve).wait_for_socket(&real, TIMEOUT);
+    let server = BackgroundProgram::spawn(&mut serve).wait_for_socket(&real, TIMEOUT);
     let is_asked = silent(&hanging, real);
     let uri = format!("nbd+unix:///?socket={}", text(&hanging));
     let mut copy = command();
     copy.args(["copy", "--from-raw", &uri]).arg(folder.path("out.raw"));
     // It asks what of the disk is a hole, and waits for nothing else meanwhile.
-    let mut process = Background::spawn(&mut copy).wait_until(TIMEOUT, || is_asked.load(Ordering::Relaxed));
+    let mut process = BackgroundProgram::spawn(&mut copy).wait_until(TIMEOUT, || is_asked.load(Ordering::Relaxed));
     assert_eq!(drafts(&folder).len(), 1);
     process.signal(Signal::INT);
     let begin = Instant::now();

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::common::*;
-use cryptline_testkit::peer::{Background, run};
+use cryptline_testkit::peer::{BackgroundProgram, run};
 
 /// Returns what is in the folder besides the key.
 fn files(folder: &Path) -> Vec<String> {
@@ -31,7 +31,7 @@ fn ctrl_c_takes_the_unfinished_file_along() {
         .arg(folder.key());
     // Ten minutes of measuring, if nobody stops it.
     command.args(["--size=64M", "--iter-time=600000", "--pbkdf=pbkdf2"]);
-    let mut running = Background::spawn(&mut command);
+    let mut running = BackgroundProgram::spawn(&mut command);
     let deadline = Instant::now() + Duration::from_secs(20);
     while files(folder.root()).is_empty() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
@@ -58,7 +58,7 @@ fn a_volume_that_will_be_replaced_is_not_served_meanwhile() {
     let mut replace = command();
     replace.arg("create").arg(&image).args(["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"]);
     replace.args(["--size=32M", "--force", "--key-file"]).arg(&fifo);
-    let mut replacing = Background::spawn(&mut replace);
+    let mut replacing = BackgroundProgram::spawn(&mut replace);
     let begun = || {
         let names = fs::read_dir(image.parent().unwrap()).unwrap();
         let names = names.map(|entry| entry.unwrap().file_name());

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::server::{Disk, READY, Server, socket_of, wait_until};
-use cryptline_testkit::peer::{self, Background};
+use cryptline_testkit::peer::{self, BackgroundProgram};
 use rustix::process::Signal;
 
 /// Writes block after block, each told apart by its number; prints how many were acknowledged.
@@ -36,7 +36,7 @@ fn what_was_acknowledged_before_sigterm_is_on_the_disk() {
     let server = Server::start(disk.arguments());
     let mut client = python.command();
     client.args(["-c", WRITE_UNTIL_IT_FAILS, &server.uri]);
-    let mut client = Background::spawn(&mut client);
+    let mut client = BackgroundProgram::spawn(&mut client);
     wait_until("the client writes", || client.stdout_text().contains("started"));
     server.stop();
     assert!(client.wait(READY).is_some());
@@ -76,7 +76,7 @@ fn a_second_signal_does_not_wait_for_clients() {
     let folder = socket_of(&server.uri).parent().unwrap().to_owned();
     let mut client = python.command();
     client.args(["-c", ASK_AND_DO_NOT_READ, &server.uri]);
-    let client = Background::spawn(&mut client);
+    let client = BackgroundProgram::spawn(&mut client);
     wait_until("the client has asked", || client.stdout_text().contains("asked"));
     let started = Instant::now();
     server.process.signal(Signal::TERM);
@@ -95,7 +95,7 @@ fn a_socket_is_never_open_to_others_while_it_is_made() {
     let script = "umask 000; for turn in 1 2 3 4 5 6 7 8 9 10; do \"$0\" serve ram:1M -U \"$1\" --run true; done";
     let mut command = Command::new("sh");
     command.args(["-c", script, env!("CARGO_BIN_EXE_cryptline")]).arg(&socket);
-    let mut servers = Background::spawn(&mut command);
+    let mut servers = BackgroundProgram::spawn(&mut command);
     let (mut widest, mut looks) = (0, 0);
     while servers.wait(Duration::ZERO).is_none() {
         for found in (0..1000).filter_map(|_| fs::symlink_metadata(&socket).ok()) {

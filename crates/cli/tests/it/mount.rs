@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::server::{READY, cryptline, noise, run, text};
-use cryptline_testkit::peer::{self, Background, Peer, Run};
+use cryptline_testkit::peer::{self, BackgroundProgram, Peer, Run};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
@@ -32,7 +32,7 @@ fn can_mount() -> bool {
 /// A disk in memory, or any other, mounted by a server in the foreground.
 struct Disk {
     folder: TempDir,
-    server: Option<Background>,
+    server: Option<BackgroundProgram>,
     file: PathBuf,
 }
 
@@ -63,7 +63,7 @@ impl Disk {
     fn over(folder: TempDir, target: &str, point: &Path, options: &[&str]) -> Self {
         let mut command = cryptline(["mount", "--foreground", target]);
         command.arg(point).args(["--name", "disk"]).args(options);
-        let mut server = Background::spawn(&mut command);
+        let mut server = BackgroundProgram::spawn(&mut command);
         let file = if point.is_dir() { point.join("disk") } else { point.to_owned() };
         let deadline = Instant::now() + READY;
         while !server.stdout_text().contains("\nready:") {

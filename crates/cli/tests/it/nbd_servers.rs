@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::below::{Below, create, serve, uri};
 use crate::common::{Folder, PASSPHRASE, cryptline};
 use crate::server::{READY, noise, text};
-use cryptline_testkit::peer::{self, Background, Peer};
+use cryptline_testkit::peer::{self, BackgroundProgram, Peer};
 
 const MIB: usize = 1 << 20;
 /// Each client has a connection below, and some servers take long to make one.
@@ -70,7 +70,7 @@ fn volume_in_images_of_virtual_machines_is_kept_and_read_by_qemu() {
 
 /// An SSH server for whoever runs this, with keys of its own.
 struct Sshd {
-    _process: Background,
+    _process: BackgroundProgram,
     port: u16,
 }
 
@@ -102,7 +102,7 @@ impl Sshd {
             Command::new(sshd.path())
         };
         command.args(["-D", "-e", "-f", &path("sshd")]);
-        let process = Background::spawn(&mut command);
+        let process = BackgroundProgram::spawn(&mut command);
         let listens = || is_connected_to(port);
         Self { _process: process.wait_until(READY, listens), port }
     }

@@ -406,7 +406,7 @@ fn server_that_is_shut_out_ends(ceph: &Ceph) {
     let mut kept = 1;
     let waiting = loop {
         assert!(kept < 100, "the cluster has not shut it out");
-        let mut client = peer::Background::spawn(&mut write(kept + 1));
+        let mut client = peer::BackgroundProgram::spawn(&mut write(kept + 1));
         if !(client.wait(Duration::from_secs(10))).is_some_and(|status| status.success()) {
             break client;
         }

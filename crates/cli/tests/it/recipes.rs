@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Parser as _;
 use cryptline_cli::command_line::Cli;
-use cryptline_testkit::peer::{self, Background};
+use cryptline_testkit::peer::{self, BackgroundProgram};
 use page::{Block, blocks};
 use place::{BEGIN, Place, SIZE, boot_sector};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
@@ -272,7 +272,7 @@ fn pod_serves_a_disk_to_its_application_without_privileges() {
         }
     }
     let socket = place.path("socket").join("nbd.sock");
-    let serving = Background::spawn(&mut contained(&place, block, server));
+    let serving = BackgroundProgram::spawn(&mut contained(&place, block, server));
     let serving = serving.wait_for_path(&socket, READY);
     let run = peer::run(&mut contained(&place, block, application), READY);
     assert_eq!(run.success().stdout_text(), format!("{SIZE}\n"));

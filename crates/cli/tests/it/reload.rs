@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use crate::server::{READY, Server, cryptline, text, wait_until};
-use cryptline_testkit::peer::{self, Background, Peer};
+use cryptline_testkit::peer::{self, BackgroundProgram, Peer};
 use cryptline_testkit::pki::Pki;
 use rustix::process::{Signal, geteuid};
 
@@ -119,7 +119,7 @@ fn check_renewal(more: &[&str]) {
     let sign = managed.folder.path().join("read");
     let mut client = python.command();
     client.args(["-c", READ_LATER, &managed.uri_for(old.folder())]);
-    let mut client = Background::spawn(client.arg(&sign));
+    let mut client = BackgroundProgram::spawn(client.arg(&sign));
     wait_until("a client is there", || client.stdout_text().contains("connected"));
     assert!(managed.convinces(&nbdinfo, &old));
     assert!(!managed.convinces(&nbdinfo, &new));

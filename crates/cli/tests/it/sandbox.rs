@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::server::{Disk, READY, Server, cryptline, noise, run, socket_of, text, value, wait_until};
-use cryptline_testkit::peer::{self, Background, Run};
+use cryptline_testkit::peer::{self, BackgroundProgram, Run};
 use rustix::process::geteuid;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
 
@@ -71,7 +71,7 @@ fn probed(run: &Run) -> BTreeMap<String, String> {
 }
 
 /// A field of `/proc/PID/task/TID/status` for every thread of a server.
-fn status_of_threads(process: &Background, key: &str) -> Vec<String> {
+fn status_of_threads(process: &BackgroundProgram, key: &str) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{}/task", process.id())).unwrap();
     let statuses = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("status")).ok());
     let field = |status: String| {
@@ -82,7 +82,7 @@ fn status_of_threads(process: &Background, key: &str) -> Vec<String> {
 }
 
 #[track_caller]
-fn all_threads_have(process: &Background, key: &str, expected: &str) {
+fn all_threads_have(process: &BackgroundProgram, key: &str, expected: &str) {
     let found = status_of_threads(process, key);
     assert!(!found.is_empty());
     let equal = found.iter().all(|value| value == expected);
@@ -385,7 +385,7 @@ fn a_second_signal_ends_the_server_and_removes_what_it_made() {
     // The server waits for its command, which does not end when it is asked to.
     let script = format!("trap '' TERM; touch '{started}'; exec sleep 100");
     let arguments = ["serve", "ram:1M", "--sandbox=on", "-U", &socket, "-P", &pidfile];
-    let process = Background::spawn(&mut cryptline(arguments.into_iter().chain(["--run", &script])));
+    let process = BackgroundProgram::spawn(&mut cryptline(arguments.into_iter().chain(["--run", &script])));
     let mut process = process.wait_for_path(Path::new(&started), READY);
     let id = process.id().to_string();
     let kill = |signal: &str| Command::new("kill").args([signal, &id]).output().unwrap();

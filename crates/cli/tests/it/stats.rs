@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use crate::server::{READY, Server, run, text, wait_until};
-use cryptline_testkit::peer::{self, Background};
+use cryptline_testkit::peer::{self, BackgroundProgram};
 use serde_json::Value;
 
 /// A server with a statistics socket and ten lines a second.
@@ -137,7 +137,7 @@ fn top_tells_servers_apart() {
 }
 
 /// `top` on a terminal of its own, by script(1).
-fn top_on_a_terminal(socket: &str, columns: u32) -> Option<Background> {
+fn top_on_a_terminal(socket: &str, columns: u32) -> Option<BackgroundProgram> {
     let mut command = Command::new("script");
     let line = format!("stty rows 20 cols {columns}; '{}' top '{socket}'", env!("CARGO_BIN_EXE_cryptline"));
     command.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").stdin(Stdio::piped());
@@ -146,7 +146,7 @@ fn top_on_a_terminal(socket: &str, columns: u32) -> Option<Background> {
         peer::skip("script is not installed (apt-get install bsdutils)");
         return None;
     }
-    Some(Background::spawn(&mut command))
+    Some(BackgroundProgram::spawn(&mut command))
 }
 
 #[test]

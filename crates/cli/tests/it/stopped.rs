@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::below::TIMEOUT;
 use crate::server::{Disk, READY, Server, cryptline, run, socket_of, text, wait_until};
 use cryptline_testkit::nudged::Nudged;
-use cryptline_testkit::peer::{self, Background};
+use cryptline_testkit::peer::{self, BackgroundProgram};
 use cryptline_testkit::pki::Pki;
 
 /// Waits until it has been stopped some times more.
@@ -76,7 +76,8 @@ fn machine_does_not_notice_that_its_server_is_stopped_and_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("socket");
     let path = text(&socket);
-    let server = Background::spawn(&mut cryptline(["vhost-user", "ram:1M", "--num-queues=3", "--socket-path", &path]));
+    let server =
+        BackgroundProgram::spawn(&mut cryptline(["vhost-user", "ram:1M", "--num-queues=3", "--socket-path", &path]));
     let server = server.wait_for_socket(&socket, READY);
     let nudged = Nudged::new(&server);
     // VHOST_USER_GET_QUEUE_NUM, and its answer of eight bytes.
@@ -113,7 +114,7 @@ fn mounted_disk_is_written_and_ended_while_its_server_is_stopped_and_goes_on() {
     let file = folder.path().join("disk");
     fs::write(&file, "").expect("room");
     let point = text(&file);
-    let server = Background::spawn(&mut cryptline(["mount", "--foreground", "ram:8M", &point]));
+    let server = BackgroundProgram::spawn(&mut cryptline(["mount", "--foreground", "ram:8M", &point]));
     let server = server.wait_until(READY, || fs::metadata(&file).is_ok_and(|found| found.len() == 8 << 20));
     let nudged = Nudged::new(&server);
     let bytes = crate::server::noise(4 << 20);
@@ -122,7 +123,7 @@ fn mounted_disk_is_written_and_ended_while_its_server_is_stopped_and_goes_on() {
     disk.sync_all().expect("durable");
     drop(disk);
     assert!(fs::read(&file).expect("a disk")[..bytes.len()] == bytes);
-    let mut ends = Background::spawn(&mut cryptline(["umount", &point]));
+    let mut ends = BackgroundProgram::spawn(&mut cryptline(["umount", &point]));
     let too = Nudged::new(&ends);
     let status = ends.wait(TIMEOUT).expect("it ends");
     assert!(status.success(), "{}", ends.collect());
@@ -133,7 +134,7 @@ fn mounted_disk_is_written_and_ended_while_its_server_is_stopped_and_goes_on() {
 /// Runs the program to its end, stopped again and again.
 #[track_caller]
 fn nudge(arguments: &[&str]) {
-    let mut process = Background::spawn(&mut cryptline(arguments.iter().copied()));
+    let mut process = BackgroundProgram::spawn(&mut cryptline(arguments.iter().copied()));
     let nudged = Nudged::new(&process);
     let status = process.wait(TIMEOUT).expect("it ends");
     drop(nudged);
@@ -160,7 +161,7 @@ fn what_takes_long_ends_as_ever_though_it_is_stopped_and_goes_on() {
         let mut command = nbdkit.command();
         command.args(["--foreground", "--exit-with-parent", "--unix", &socket]).args(words.iter().flatten());
         command.args(["--filter=delay", "file", &made, "delay-open=200ms", "delay-read=1ms"]);
-        let below = Background::spawn(&mut command).wait_for_socket(Path::new(&socket), READY);
+        let below = BackgroundProgram::spawn(&mut command).wait_for_socket(Path::new(&socket), READY);
         let tls = format!("&tls-certificates={}&tls-hostname=localhost", pki.path());
         let tls = if words.is_some() { &*tls } else { "" };
         nudge(&[&["copy", &format!("{name}+unix:///?socket={socket}{tls}"), &again][..], &key].concat());

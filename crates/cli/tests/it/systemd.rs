@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::server::{Disk, READY, SIZE, text};
-use cryptline_testkit::peer::{self, Background};
+use cryptline_testkit::peer::{self, BackgroundProgram};
 
 const UNITS: [&str; 3] = ["cryptline@.socket", "cryptline@.service", "cryptline-mount@.service"];
 
@@ -100,7 +100,7 @@ fn the_socket_s_first_client_starts_the_service_s_command() {
     );
     let mut activated = activate.command();
     activated.args(["--listen", &socket]).args(command);
-    let activated = Background::spawn(&mut activated);
+    let activated = BackgroundProgram::spawn(&mut activated);
     let activated = activated.wait_for_socket(Path::new(&socket), READY);
     let uri = format!("nbd+unix:///?socket={socket}");
     let size = nbdinfo.run(["--size", &uri]).success().stdout_text();
@@ -126,7 +126,7 @@ fn the_mount_unit_s_command_makes_the_disk_a_file_until_it_is_stopped() {
         ],
     );
     let mut mount = Command::new(&command[0]);
-    let mount = Background::spawn(mount.args(&command[1..]));
+    let mount = BackgroundProgram::spawn(mount.args(&command[1..]));
     let file = Path::new(&point).join("disk.img");
     let mount = mount.wait_for_path(&file, READY);
     assert_eq!(fs::metadata(&file).unwrap().len(), SIZE as u64);

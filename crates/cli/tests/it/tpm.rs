@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::common::*;
 use crate::lab::Lab;
 use base64ct::{Base64, Encoding};
-use cryptline_testkit::peer::{self, Background, Peer, Run, TIMEOUT_DEFAULT, run};
+use cryptline_testkit::peer::{self, BackgroundProgram, Peer, Run, TIMEOUT_DEFAULT, run};
 use serde_json::{Value, json};
 
 /// Program that prints what libcryptsetup's token of systemd says of a volume: the key slot, or a negative number.
@@ -26,7 +26,7 @@ print(lib.crypt_activate_by_token_pin(volume, None, b"systemd-tpm2", int(token),
 
 /// A TPM of its own, in whose register 7 something has been measured.
 struct Swtpm {
-    _server: Background,
+    _server: BackgroundProgram,
     socket: String,
     tools: Peer,
 }
@@ -62,7 +62,7 @@ impl Swtpm {
         command.args(["--server", &at(&socket)]);
         command.args(["--ctrl", &at(&folder.join("tpm.ctrl"))]);
         command.args(["--flags", "not-need-init,startup-clear"]);
-        let server = Background::spawn(&mut command).wait_for_socket(&socket, TIMEOUT_DEFAULT);
+        let server = BackgroundProgram::spawn(&mut command).wait_for_socket(&socket, TIMEOUT_DEFAULT);
         Self { _server: server, socket: socket.to_str().unwrap().to_owned(), tools }
     }
 

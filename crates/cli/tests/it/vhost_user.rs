@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::server::{READY, cryptline, run, text, value};
-use cryptline_testkit::peer::Background;
+use cryptline_testkit::peer::BackgroundProgram;
 use vhost::{Asked, Driver};
 
 /// Returns what the server answers to a message without payload: a number.
@@ -42,7 +42,7 @@ fn each_target_has_its_socket_until_the_end() {
     let [one, two] = ["one", "two"].map(|name| text(&folder.path().join(name)));
     let arguments =
         ["vhost-user", "ram:1M", "ram:2M", "--socket-path", &one, "--socket-path", &two, "--num-queues", "3", "-v"];
-    let process = Background::spawn(&mut cryptline(arguments));
+    let process = BackgroundProgram::spawn(&mut cryptline(arguments));
     let process = process.wait_for_socket(Path::new(&two), READY);
     for path in [&one, &two] {
         let stream = UnixStream::connect(path).unwrap();
@@ -121,7 +121,7 @@ fn queue_size_is_told_to_whoever_starts_the_machine() {
     let folder = tempfile::tempdir().unwrap();
     let socket = text(&folder.path().join("socket"));
     let arguments = ["vhost-user", "ram:1M", "--queue-size", "256", "--socket-path", &socket, "-v"];
-    let process = Background::spawn(&mut cryptline(arguments));
+    let process = BackgroundProgram::spawn(&mut cryptline(arguments));
     let process = process.wait_for_socket(Path::new(&socket), READY);
     let said = process.stop().success().stderr_text();
     for hint in [",num-queues=1,queue-size=256", "queues='1' queue_size='256'", ",num_queues=1,queue_size=256"] {
@@ -150,7 +150,7 @@ fn machine_finds_the_name_that_was_chosen_and_a_disk_that_takes_no_write() {
         &["--socket-path", &socket, "--stats", &stats],
         &["--serial", "a disk of mine", "--read-only"],
     ];
-    let process = Background::spawn(&mut cryptline(arguments.concat()));
+    let process = BackgroundProgram::spawn(&mut cryptline(arguments.concat()));
     let process = process.wait_for_socket(Path::new(&socket), READY);
     let mut driver = Driver::start(UnixStream::connect(&socket).unwrap());
     assert_ne!(driver.front.ask_number(GET_FEATURES) & READ_ONLY, 0);
@@ -173,7 +173,7 @@ fn socket_of_another_server_is_left_to_it() {
     let folder = tempfile::tempdir().unwrap();
     let [socket, file] = ["socket", "file"].map(|name| text(&folder.path().join(name)));
     let serve = |path: &str| cryptline(["vhost-user", "ram:1M", "--socket-path", path]);
-    let process = Background::spawn(&mut serve(&socket));
+    let process = BackgroundProgram::spawn(&mut serve(&socket));
     let process = process.wait_for_socket(Path::new(&socket), READY);
     let refused = cryptline_testkit::peer::run(&mut serve(&socket), READY).exited_with(5);
     let said = refused.stderr_text();

@@ -15,13 +15,13 @@ use std::process::Command;
 use crate::server::{Disk, READY, SIZE, Server, cryptline, noise, text};
 use cryptline_testkit::blkio::{Client, VirtioFeatureFlags, use_disk};
 use cryptline_testkit::oracle::next_release;
-use cryptline_testkit::peer::{self, Background, Peer};
+use cryptline_testkit::peer::{self, BackgroundProgram, Peer};
 
 fn serve(disk: &Disk, check: impl FnOnce(&Path)) {
     let socket = disk.path("socket");
     let mut command = cryptline(["vhost-user", "--num-queues", "2", "--socket-path", &socket]);
     command.arg("--allow-discards").args(disk.arguments());
-    let process = Background::spawn(&mut command);
+    let process = BackgroundProgram::spawn(&mut command);
     let process = process.wait_for_socket(Path::new(&socket), READY);
     check(Path::new(&socket));
     process.stop().success();
@@ -104,7 +104,7 @@ fn qemu_reads_from_a_luks1_disk_what_nbdkits_blkio_plugin_wrote() {
         command.args(["--foreground", "--unix", &nbd]).arg(plugin);
         command.arg("driver=virtio-blk-vhost-user");
         command.arg(format!("path={}", text(socket)));
-        let process = Background::spawn(&mut command);
+        let process = BackgroundProgram::spawn(&mut command);
         let process = process.wait_for_socket(Path::new(&nbd), READY);
         let uri = format!("nbd+unix:///?socket={nbd}");
         nbdcopy.run(["--flush", &disk.clear, &uri]).success();

@@ -12,9 +12,9 @@ pub const COORDINATE: usize = 66;
 
 /// A point of the curve that is not at infinity.
 #[derive(Clone, PartialEq)]
-pub struct Point(PublicKey);
+pub struct CurvePoint(PublicKey);
 
-impl Point {
+impl CurvePoint {
     /// A key that is such a point; not one beside the curve, from which the answer would tell parts of a secret.
     pub fn of_jwk(jwk: &Value) -> Result<Self, &'static str> {
         if jwk["kty"] != "EC" || jwk["crv"] != "P-521" {
@@ -87,9 +87,9 @@ impl Point {
 }
 
 /// A number that nobody else knows.
-pub struct Secret(SecretKey);
+pub struct SecretNumber(SecretKey);
 
-impl Secret {
+impl SecretNumber {
     pub fn random() -> Result<Self, String> {
         loop {
             let mut bytes = SecretBuf::random(COORDINATE).map_err(|error| error.to_string())?;
@@ -102,12 +102,12 @@ impl Secret {
     }
 
     /// So many times the generator.
-    pub fn point(&self) -> Point {
-        Point(self.0.public_key())
+    pub fn point(&self) -> CurvePoint {
+        CurvePoint(self.0.public_key())
     }
 
     /// So many times a point.
-    pub fn times(&self, point: &Point) -> Option<Point> {
-        Point::of(point.0.to_projective() * *self.0.to_nonzero_scalar())
+    pub fn times(&self, point: &CurvePoint) -> Option<CurvePoint> {
+        CurvePoint::of(point.0.to_projective() * *self.0.to_nonzero_scalar())
     }
 }

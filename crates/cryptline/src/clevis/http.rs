@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::line::Line;
+use super::line::ByteStream;
 
 /// Longest answer; an advertisement has about 2 KiB.
 const ANSWER_MAX: usize = 64 << 10;
@@ -60,8 +60,11 @@ impl Url {
 /// Asks for `path`, with a JSON Web Key where one is given, and returns the answer.
 pub fn ask(url: &Url, path: &str, key: Option<&str>, deadline: Instant) -> Result<Vec<u8>, String> {
     let stream = connect(&url.host, url.port, deadline)?;
-    let mut line =
-        if url.is_https { Line::tls(stream, unbracketed(&url.host), deadline)? } else { Line::clear(stream, deadline) };
+    let mut line = if url.is_https {
+        ByteStream::tls(stream, unbracketed(&url.host), deadline)?
+    } else {
+        ByteStream::clear(stream, deadline)
+    };
     let (host, port, front) = (&url.host, url.port, &url.path);
     let rest = format!("{front}{path} HTTP/1.0\r\nHost: {host}:{port}\r\nAccept: */*\r\nConnection: close\r\n");
     let request = match key {
@@ -71,7 +74,7 @@ pub fn ask(url: &Url, path: &str, key: Option<&str>, deadline: Instant) -> Resul
         }
     };
     line.write_all(request.as_bytes()).and_then(|()| line.flush()).map_err(broken)?;
-    let mut answer = Answer::default();
+    let mut answer = HttpAnswer::default();
     let mut piece = [0; 4096];
     while !answer.is_whole()? {
         match line.read(&mut piece) {
@@ -160,7 +163,7 @@ fn too_long() -> String {
 /// Returns the contents of an answer that is over.
 #[cfg(feature = "fuzzing")]
 pub(super) fn body_of(answer: &[u8]) -> Result<Vec<u8>, String> {
-    let mut answer = Answer { bytes: answer.to_vec(), is_over: false };
+    let mut answer = HttpAnswer { bytes: answer.to_vec(), is_over: false };
     if !answer.is_whole()? {
         answer.is_over = true;
         if !answer.is_whole()? {
@@ -171,13 +174,13 @@ pub(super) fn body_of(answer: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 #[derive(Default)]
-struct Answer {
+struct HttpAnswer {
     bytes: Vec<u8>,
     /// Nothing more comes.
     is_over: bool,
 }
 
-impl Answer {
+impl HttpAnswer {
     fn is_whole(&self) -> Result<bool, String> {
         if self.bytes.len() > ANSWER_MAX {
             return Err("its answer is too long".to_owned());

@@ -14,20 +14,20 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use super::http::left;
 
 /// Bytes both ways.
-pub enum Line {
-    Clear(Timed),
-    Tls(Box<StreamOwned<ClientConnection, Timed>>),
+pub enum ByteStream {
+    Clear(TimedConnection),
+    Tls(Box<StreamOwned<ClientConnection, TimedConnection>>),
 }
 
 /// A connection that is over at the deadline.
-pub struct Timed {
+pub struct TimedConnection {
     stream: TcpStream,
     deadline: Instant,
 }
 
-impl Line {
+impl ByteStream {
     pub fn clear(stream: TcpStream, deadline: Instant) -> Self {
-        Self::Clear(Timed { stream, deadline })
+        Self::Clear(TimedConnection { stream, deadline })
     }
 
     /// With TLS, to a server that shows a certificate for `host`. The handshake comes with the first byte.
@@ -36,7 +36,7 @@ impl Line {
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| "no certificate has such a name")?;
         let connection = ClientConnection::new(Arc::new(config), name).map_err(|error| error.to_string())?;
-        let stream = StreamOwned::new(connection, Timed { stream, deadline });
+        let stream = StreamOwned::new(connection, TimedConnection { stream, deadline });
         Ok(Self::Tls(Box::new(stream)))
     }
 }
@@ -59,7 +59,7 @@ fn roots() -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-impl Read for Line {
+impl Read for ByteStream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Clear(stream) => stream.read(bytes),
@@ -68,7 +68,7 @@ impl Read for Line {
     }
 }
 
-impl Write for Line {
+impl Write for ByteStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Clear(stream) => stream.write(bytes),
@@ -84,13 +84,13 @@ impl Write for Line {
     }
 }
 
-impl Timed {
+impl TimedConnection {
     fn left(&self) -> io::Result<std::time::Duration> {
         left(self.deadline).map_err(|_| io::ErrorKind::WouldBlock.into())
     }
 }
 
-impl Read for Timed {
+impl Read for TimedConnection {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             self.stream.set_read_timeout(Some(self.left()?))?;
@@ -103,7 +103,7 @@ impl Read for Timed {
     }
 }
 
-impl Write for Timed {
+impl Write for TimedConnection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             self.stream.set_write_timeout(Some(self.left()?))?;

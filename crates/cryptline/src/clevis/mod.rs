@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 use cryptline_sys::SecretBuf;
 use serde_json::Value;
 
-use crate::refusal::Refusal;
+use crate::refusal::TokenRefusal;
 pub(crate) use http::{connect, left};
 use jwe::Jwe;
-pub(crate) use pins::{Pin, Trust};
+pub(crate) use pins::{Pin, TrustFn};
 pub(crate) use tang::Advertisement;
 
 /// Servers that one token may have asked, and how deep its pins may lie in one another.
@@ -35,7 +35,7 @@ const DEPTH_MAX: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The passphrase that a token of this JSON yields; its server has time until `deadline`.
-pub(crate) fn passphrase(token: &str, deadline: Instant) -> Result<SecretBuf, Refusal> {
+pub(crate) fn passphrase(token: &str, deadline: Instant) -> Result<SecretBuf, TokenRefusal> {
     let token: Value = serde_json::from_str(token).map_err(|_| "it is no JSON")?;
     let jwe = Jwe::parse(&token["jwe"])?;
     let mut left = SERVERS_MAX;
@@ -65,7 +65,7 @@ pub(crate) fn opened_with(token: &str, given: &SecretBuf) {
 }
 
 /// Opens a JWE, which may hold what opens others. So many servers may still be asked.
-fn open(jwe: &Jwe, deadline: Instant, depth: usize, servers: &mut usize) -> Result<SecretBuf, Refusal> {
+fn open(jwe: &Jwe, deadline: Instant, depth: usize, servers: &mut usize) -> Result<SecretBuf, TokenRefusal> {
     match jwe.header["clevis"]["pin"].as_str() {
         Some("tang") => {
             *servers = servers.checked_sub(1).ok_or("it names too many servers")?;
@@ -80,7 +80,7 @@ fn open(jwe: &Jwe, deadline: Instant, depth: usize, servers: &mut usize) -> Resu
         }
         Some(pin) => {
             let pin = pin.escape_debug();
-            Err(Refusal::NotUsed(format!("tokens of clevis with the pin '{pin}' are not used here")))
+            Err(TokenRefusal::NotUsed(format!("tokens of clevis with the pin '{pin}' are not used here")))
         }
         None => Err("it names no pin".into()),
     }

@@ -23,7 +23,7 @@ use crate::error::Problem;
 const KEPT_MAX: u64 = 64 << 10;
 
 /// Asked whether a server is the right one; an error ends the work.
-pub(crate) type Trust<'a> = dyn FnMut(&Advertisement) -> Result<()> + 'a;
+pub(crate) type TrustFn<'a> = dyn FnMut(&Advertisement) -> Result<()> + 'a;
 
 /// Means of opening a secret.
 pub(crate) enum Pin {
@@ -35,21 +35,21 @@ pub(crate) enum Pin {
 
 impl Pin {
     /// The server at this URL.
-    pub fn tang(url: &str, trust: &mut Trust<'_>) -> Result<Self> {
+    pub fn tang(url: &str, trust: &mut TrustFn<'_>) -> Result<Self> {
         let server = Advertisement::ask(url).map_err(Problem::Tang)?;
         trust(&server)?;
         Ok(Self::Tang(Box::new(server)))
     }
 
     /// Returns what the configuration of a pin sss says. All its servers are asked for their keys.
-    pub fn sss(config: &str, trust: &mut Trust<'_>) -> Result<Self> {
+    pub fn sss(config: &str, trust: &mut TrustFn<'_>) -> Result<Self> {
         let config: Value =
             serde_json::from_str(config).map_err(|error| Problem::Pins(format!("it is no JSON: {error}")))?;
         let mut left = SERVERS_MAX;
         Self::several(&config, trust, DEPTH_MAX, &mut left)
     }
 
-    fn several(config: &Value, trust: &mut Trust<'_>, depth: usize, servers: &mut usize) -> Result<Self> {
+    fn several(config: &Value, trust: &mut TrustFn<'_>, depth: usize, servers: &mut usize) -> Result<Self> {
         let depth = depth.checked_sub(1).ok_or_else(|| wrong("its pins lie too deep"))?;
         only(config, &["t", "pins"])?;
         let named = config["pins"].as_object().ok_or_else(|| wrong("sss has no \"pins\", an object"))?;
@@ -108,7 +108,7 @@ impl Pin {
 }
 
 /// A server that is trusted: by the name of its key, by what was kept of it, or by whoever is asked.
-fn server(config: &Value, trust: &mut Trust<'_>) -> Result<Advertisement> {
+fn server(config: &Value, trust: &mut TrustFn<'_>) -> Result<Advertisement> {
     only(config, &["url", "thp", "adv"])?;
     let text = |name: &str| config.get(name).map(Value::as_str);
     let Some(Some(url)) = text("url") else {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroize;
 
 use super::jwe::Jwe;
-use crate::refusal::Refusal;
+use crate::refusal::TokenRefusal;
 
 /// Bytes of a number.
 const LEN: usize = 32;
@@ -16,13 +16,13 @@ const LEN: usize = 32;
 pub const PINS_MAX: usize = 32;
 /// 2^256 - 189, the largest prime of this length. Shares tell nothing whatever the prime is, and readers take any:
 /// clevis makes another one for each token.
-const PRIME: Number = Number([u64::MAX - 188, u64::MAX, u64::MAX, u64::MAX]);
+const PRIME: ShareNumber = ShareNumber([u64::MAX - 188, u64::MAX, u64::MAX, u64::MAX]);
 
 /// The key that the pins of this header give; `open` opens one of them, and is told how many may be asked yet, with it.
 pub fn key_of(
     header: &Value,
-    mut open: impl FnMut(&Jwe, usize) -> Result<SecretBuf, Refusal>,
-) -> Result<SecretBuf, Refusal> {
+    mut open: impl FnMut(&Jwe, usize) -> Result<SecretBuf, TokenRefusal>,
+) -> Result<SecretBuf, TokenRefusal> {
     let sss = &header["clevis"]["sss"];
     let needed = sss["t"].as_u64().and_then(|it| usize::try_from(it).ok()).filter(|it| (1..=PINS_MAX).contains(it));
     let needed = needed.ok_or("it does not say how many of its pins are needed")?;
@@ -32,16 +32,16 @@ pub fn key_of(
     if decoded.map(<[u8]>::len) != Ok(LEN) {
         return Err("its prime is not of 256 bits".into());
     }
-    let field = Field(Number::of(&prime));
-    let mut shares: Vec<Share> = Vec::with_capacity(needed);
-    let mut last = Refusal::from("it has too few pins");
+    let field = Field(ShareNumber::of(&prime));
+    let mut shares: Vec<SecretShare> = Vec::with_capacity(needed);
+    let mut last = TokenRefusal::from("it has too few pins");
     let pins = sss["jwe"].as_array().map_or(&[][..], Vec::as_slice);
     let pins = &pins[..pins.len().min(PINS_MAX)];
     for (place, pin) in pins.iter().enumerate() {
         let left = pins.len() - place;
         let opened =
-            Jwe::compact(pin.as_str().unwrap_or_default()).map_err(Refusal::from).and_then(|jwe| open(&jwe, left));
-        match opened.and_then(|bytes| Share::of(&bytes, &field)) {
+            Jwe::compact(pin.as_str().unwrap_or_default()).map_err(TokenRefusal::from).and_then(|jwe| open(&jwe, left));
+        match opened.and_then(|bytes| SecretShare::of(&bytes, &field)) {
             Ok(share) if shares.iter().any(|it| it.x == share.x) => {}
             Ok(share) => shares.push(share),
             Err(refusal) => last = refusal,
@@ -56,7 +56,7 @@ pub fn key_of(
 /// A new key, and shares of it without end.
 pub struct Dealer {
     /// The lowest power first: the key is the value at 0.
-    coefficients: Vec<Number>,
+    coefficients: Vec<ShareNumber>,
 }
 
 impl Drop for Dealer {
@@ -71,7 +71,7 @@ impl Dealer {
         // Not moved while it grows: what is left behind would not be wiped.
         let mut coefficients = Vec::with_capacity(needed);
         for _ in 0..needed {
-            coefficients.push(Number::random()?);
+            coefficients.push(ShareNumber::random()?);
         }
         Ok(Self { coefficients })
     }
@@ -87,15 +87,15 @@ impl Dealer {
     /// Another share.
     pub fn share(&self) -> Result<SecretBuf, String> {
         let field = Field(PRIME);
-        let mut x = Number::random()?;
+        let mut x = ShareNumber::random()?;
         while x.is_zero() {
-            x = Number::random()?;
+            x = ShareNumber::random()?;
         }
-        let mut y = Number::ZERO;
+        let mut y = ShareNumber::ZERO;
         for coefficient in self.coefficients.iter().rev() {
             y = field.add(&field.mul(&y, &x), coefficient);
         }
-        let share = Share { x, y };
+        let share = SecretShare { x, y };
         let mut bytes = SecretBuf::zeroed(2 * LEN).map_err(|error| error.to_string())?;
         let (x, y) = bytes.split_at_mut(LEN);
         share.x.put(x);
@@ -117,25 +117,25 @@ impl Dealer {
     }
 }
 
-struct Share {
-    x: Number,
-    y: Number,
+struct SecretShare {
+    x: ShareNumber,
+    y: ShareNumber,
 }
 
 /// Enough of them are the key.
-impl Drop for Share {
+impl Drop for SecretShare {
     fn drop(&mut self) {
         self.x.0.zeroize();
         self.y.0.zeroize();
     }
 }
 
-impl Share {
-    fn of(bytes: &[u8], field: &Field) -> Result<Self, Refusal> {
+impl SecretShare {
+    fn of(bytes: &[u8], field: &Field) -> Result<Self, TokenRefusal> {
         let Some((x, y)) = bytes.split_at_checked(LEN).filter(|(_, y)| y.len() == LEN) else {
             return Err("one of its pins gives no share".into());
         };
-        let share = Self { x: Number::of(x), y: Number::of(y) };
+        let share = Self { x: ShareNumber::of(x), y: ShareNumber::of(y) };
         if share.x.is_zero() || !share.x.is_below(&field.0) || !share.y.is_below(&field.0) {
             return Err("one of its pins gives no share".into());
         }
@@ -145,9 +145,9 @@ impl Share {
 
 /// 256 bits, the lowest first.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Number([u64; 4]);
+struct ShareNumber([u64; 4]);
 
-impl Number {
+impl ShareNumber {
     const ZERO: Self = Self([0; 4]);
     const ONE: Self = Self([1, 0, 0, 0]);
 
@@ -213,41 +213,41 @@ impl Number {
 }
 
 /// The numbers below a prime. Of another modulus the answers are of no use, and there is no other harm.
-struct Field(Number);
+struct Field(ShareNumber);
 
 impl Field {
-    fn add(&self, a: &Number, b: &Number) -> Number {
+    fn add(&self, a: &ShareNumber, b: &ShareNumber) -> ShareNumber {
         let (sum, carry) = a.plus(b);
         let (reduced, is_below) = sum.minus(&self.0);
         if carry || !is_below { reduced } else { sum }
     }
 
-    fn sub(&self, a: &Number, b: &Number) -> Number {
+    fn sub(&self, a: &ShareNumber, b: &ShareNumber) -> ShareNumber {
         let (rest, is_below) = a.minus(b);
         if is_below { rest.plus(&self.0).0 } else { rest }
     }
 
-    fn mul(&self, a: &Number, b: &Number) -> Number {
-        (0..256).rev().fold(Number::ZERO, |sum, bit| {
+    fn mul(&self, a: &ShareNumber, b: &ShareNumber) -> ShareNumber {
+        (0..256).rev().fold(ShareNumber::ZERO, |sum, bit| {
             let twice = self.add(&sum, &sum);
             if b.bit(bit) { self.add(&twice, a) } else { twice }
         })
     }
 
     /// Returns what gives one when it is multiplied with `a`: the power p - 2, after Fermat.
-    fn inverse(&self, a: &Number) -> Number {
-        let power = self.0.minus(&Number([2, 0, 0, 0])).0;
-        (0..256).rev().fold(Number::ONE, |product, bit| {
+    fn inverse(&self, a: &ShareNumber) -> ShareNumber {
+        let power = self.0.minus(&ShareNumber([2, 0, 0, 0])).0;
+        (0..256).rev().fold(ShareNumber::ONE, |product, bit| {
             let square = self.mul(&product, &product);
             if power.bit(bit) { self.mul(&square, a) } else { square }
         })
     }
 
     /// Returns the value at 0 of the polynomial through these points, after Lagrange.
-    fn at_zero(&self, shares: &[Share]) -> Result<SecretBuf, Refusal> {
-        let mut sum = Number::ZERO;
+    fn at_zero(&self, shares: &[SecretShare]) -> Result<SecretBuf, TokenRefusal> {
+        let mut sum = ShareNumber::ZERO;
         for one in shares {
-            let (mut term, mut distance) = (one.y, Number::ONE);
+            let (mut term, mut distance) = (one.y, ShareNumber::ONE);
             for other in shares.iter().filter(|other| other.x != one.x) {
                 term = self.mul(&term, &other.x);
                 distance = self.mul(&distance, &self.sub(&other.x, &one.x));
@@ -269,22 +269,22 @@ mod tests {
         let field = Field(PRIME);
         let number = |seed: u64| {
             let word = |by| seed.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64.rotate_left(by));
-            Number([word(1), word(17), word(33), word(49)])
+            ShareNumber([word(1), word(17), word(33), word(49)])
         };
         let (secret, slope, bend) = (number(1), number(2), number(3));
         let point = |x: u64| {
             let x = number(x + 10);
             let y = field.add(&field.mul(&bend, &x), &slope);
             let y = field.add(&field.mul(&y, &x), &secret);
-            Share { x, y }
+            SecretShare { x, y }
         };
         for chosen in [[1, 2, 3], [7, 5, 4]] {
             let key = field.at_zero(&chosen.map(point)).ok().unwrap();
-            assert!(Number::of(&key) == secret);
+            assert!(ShareNumber::of(&key) == secret);
         }
         let too_few = field.at_zero(&[point(1), point(2)]).ok().unwrap();
-        assert!(Number::of(&too_few) != secret);
-        assert!(field.mul(&slope, &field.inverse(&slope)) == Number::ONE);
+        assert!(ShareNumber::of(&too_few) != secret);
+        assert!(field.mul(&slope, &field.inverse(&slope)) == ShareNumber::ONE);
     }
 
     #[test]
@@ -295,7 +295,7 @@ mod tests {
             let field = Field(PRIME);
             let deal = |number| {
                 let shares = (0..number).map(|_| dealer.share().unwrap());
-                let shares: Vec<_> = shares.map(|share| Share::of(&share, &field).ok().unwrap()).collect();
+                let shares: Vec<_> = shares.map(|share| SecretShare::of(&share, &field).ok().unwrap()).collect();
                 field.at_zero(&shares).ok().unwrap()
             };
             assert!(deal(needed)[..] == key[..], "{needed}");
@@ -305,9 +305,9 @@ mod tests {
 
     #[test]
     fn hostile_numbers_end() {
-        for modulus in [Number::ZERO, Number::ONE, Number([2, 0, 0, 0])] {
+        for modulus in [ShareNumber::ZERO, ShareNumber::ONE, ShareNumber([2, 0, 0, 0])] {
             let field = Field(modulus);
-            let share = |x| Share { x: Number([x, 0, 0, 0]), y: Number([u64::MAX; 4]) };
+            let share = |x| SecretShare { x: ShareNumber([x, 0, 0, 0]), y: ShareNumber([u64::MAX; 4]) };
             assert!(field.at_zero(&[share(1), share(2)]).is_ok());
         }
     }

@@ -9,16 +9,16 @@ use p521::ecdsa::{Signature, VerifyingKey};
 use serde_json::{Value, json};
 
 use super::PATIENCE;
-use super::curve::{Point, Secret};
+use super::curve::{CurvePoint, SecretNumber};
 use super::http::{self, Url};
 use super::jwe::Jwe;
-use crate::refusal::Refusal;
+use crate::refusal::TokenRefusal;
 
 /// Keys of a server that are looked at.
 const KEYS_MAX: usize = 64;
 
 /// Returns what the points agree on that this header names, with the help of its server.
-pub fn key_of(header: &Value, deadline: Instant) -> Result<SecretBuf, Refusal> {
+pub fn key_of(header: &Value, deadline: Instant) -> Result<SecretBuf, TokenRefusal> {
     let tang = &header["clevis"]["tang"];
     let text = tang["url"].as_str().unwrap_or_default();
     let url = Url::parse(text).map_err(|why| format!("its URL, '{}': {why}", text.escape_debug()))?;
@@ -26,31 +26,31 @@ pub fn key_of(header: &Value, deadline: Instant) -> Result<SecretBuf, Refusal> {
     let server = points(&tang["adv"], "deriveKey")?;
     let server = server.into_iter().find(|it| it.thumbprint() == kid || it.old_thumbprint() == kid);
     let server = server.ok_or("none of the keys that it keeps is the one that it names")?;
-    let own = Point::of_jwk(&header["epk"])?;
+    let own = CurvePoint::of_jwk(&header["epk"])?;
     let key = agreed(&url, kid, &own, &server, deadline);
     Ok(key.map_err(|why| format!("the tang server {}: {why}", text.escape_debug()))?)
 }
 
 /// The server multiplies a point that tells it nothing; what we added to hide ours is taken off again.
-fn agreed(url: &Url, kid: &str, own: &Point, server: &Point, deadline: Instant) -> Result<SecretBuf, String> {
-    let hiding = Secret::random()?;
+fn agreed(url: &Url, kid: &str, own: &CurvePoint, server: &CurvePoint, deadline: Instant) -> Result<SecretBuf, String> {
+    let hiding = SecretNumber::random()?;
     let hidden = own.plus(&hiding.point()).ok_or("no point")?;
     let asked = hidden.to_jwk(Some("ECMR")).to_string();
     let answer = http::ask(url, &format!("/rec/{kid}"), Some(&asked), deadline)?;
     let answer: Value = serde_json::from_slice(&answer).map_err(|_| "its answer is no JSON")?;
-    let answer = Point::of_jwk(&answer)?;
+    let answer = CurvePoint::of_jwk(&answer)?;
     let off = hiding.times(server).ok_or("no point")?;
     answer.minus(&off).ok_or("its answer is no point of use")?.secret()
 }
 
 /// The keys of a set that may be used so. Those of other curves are passed over.
-fn points(set: &Value, usage: &str) -> Result<Vec<Point>, &'static str> {
+fn points(set: &Value, usage: &str) -> Result<Vec<CurvePoint>, &'static str> {
     let keys = set["keys"].as_array().ok_or("it has no keys")?;
     let usable = keys.iter().take(KEYS_MAX).filter(|key| {
         let usages = key["key_ops"].as_array();
         usages.is_some_and(|usages| usages.iter().any(|it| it == usage))
     });
-    Ok(usable.filter_map(|key| Point::of_jwk(key).ok()).collect())
+    Ok(usable.filter_map(|key| CurvePoint::of_jwk(key).ok()).collect())
 }
 
 /// The keys that a server tells everybody, each of its signing keys having signed them.
@@ -59,8 +59,8 @@ pub(crate) struct Advertisement {
     text: String,
     url: Url,
     set: Value,
-    signing: Vec<Point>,
-    exchange: Point,
+    signing: Vec<CurvePoint>,
+    exchange: CurvePoint,
     /// Set if it has just told them.
     is_there: bool,
 }
@@ -84,7 +84,7 @@ impl Advertisement {
             Some(several) => several.as_slice(),
             None => std::slice::from_ref(&signed),
         };
-        let is_signed = |key: &Point| {
+        let is_signed = |key: &CurvePoint| {
             let mut signatures = signatures.iter().take(KEYS_MAX);
             signatures.any(|signature| is_signed_by(key, payload, signature))
         };
@@ -109,7 +109,7 @@ impl Advertisement {
 
     /// The names of its signing keys, by which it is known.
     pub fn thumbprints(&self) -> Vec<String> {
-        self.signing.iter().map(Point::thumbprint).collect()
+        self.signing.iter().map(CurvePoint::thumbprint).collect()
     }
 
     /// Tells if a signing key has this name.
@@ -127,7 +127,7 @@ impl Advertisement {
 
     /// Returns what `secret` opens from with the help of the server, which is tried if it is there.
     pub fn seal(&self, secret: &SecretBuf) -> Result<Jwe, String> {
-        let own = Secret::random()?;
+        let own = SecretNumber::random()?;
         let agreed = own.times(&self.exchange).ok_or("no point")?.secret()?;
         let kid = self.exchange.thumbprint();
         let header = json!({
@@ -151,7 +151,7 @@ impl Advertisement {
 }
 
 /// ES512 (RFC 7515, 7518).
-fn is_signed_by(key: &Point, payload: &str, signature: &Value) -> bool {
+fn is_signed_by(key: &CurvePoint, payload: &str, signature: &Value) -> bool {
     let protected = signature["protected"].as_str().unwrap_or_default();
     let header = Base64UrlUnpadded::decode_vec(protected).unwrap_or_default();
     let header: Value = serde_json::from_slice(&header).unwrap_or_default();

@@ -9,12 +9,12 @@ use p521::ecdsa::signature::Signer;
 
 use super::*;
 use crate::clevis::{Pin, passphrase};
-use crate::refusal::Refusal;
+use crate::refusal::TokenRefusal;
 
 /// The keys of a server.
 struct Keys {
     signing: SigningKey,
-    exchange: Secret,
+    exchange: SecretNumber,
 }
 
 impl Keys {
@@ -22,7 +22,7 @@ impl Keys {
         let random = SecretBuf::random(66).unwrap();
         let mut bytes = random.to_vec();
         bytes[0] = 0;
-        Self { signing: SigningKey::from_slice(&bytes).unwrap(), exchange: Secret::random().unwrap() }
+        Self { signing: SigningKey::from_slice(&bytes).unwrap(), exchange: SecretNumber::random().unwrap() }
     }
 
     fn set(&self) -> Value {
@@ -48,7 +48,7 @@ impl Keys {
     }
 
     fn recovered(&self, asked: &Value) -> Value {
-        let asked = Point::of_jwk(asked).unwrap();
+        let asked = CurvePoint::of_jwk(asked).unwrap();
         self.exchange.times(&asked).unwrap().to_jwk(Some("ECMR"))
     }
 }
@@ -83,7 +83,7 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
-fn why(refused: Result<SecretBuf, Refusal>) -> String {
+fn why(refused: Result<SecretBuf, TokenRefusal>) -> String {
     refused.err().expect("it should be refused").why()
 }
 

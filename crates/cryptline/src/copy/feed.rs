@@ -9,7 +9,7 @@ use cryptline_engine::{Buffer, Gate};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use super::Trouble;
+use super::CopyTrouble;
 
 /// Bytes that are read at a time.
 pub(super) const CHUNK: usize = 1 << 20;
@@ -19,7 +19,7 @@ pub(super) const PADDED: usize = 4096;
 const SILENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Makes room up to this byte.
-pub(crate) type Grow<'a> = &'a (dyn Fn(u64) -> Result<(), Trouble> + Sync);
+pub(crate) type Grow<'a> = &'a (dyn Fn(u64) -> Result<(), CopyTrouble> + Sync);
 
 pub(super) enum Feed<'a> {
     Device {
@@ -29,10 +29,10 @@ pub(super) enum Feed<'a> {
         end: u64,
     },
     /// There is one end to read from, so the workers take turns; each encrypts while the next one reads.
-    Stream(Mutex<Stream<'a>>),
+    Stream(Mutex<SourceStream<'a>>),
 }
 
-pub(super) struct Stream<'a> {
+pub(super) struct SourceStream<'a> {
     pub file: &'a File,
     /// Bytes that came.
     pub position: u64,
@@ -45,7 +45,7 @@ pub(super) struct Stream<'a> {
 }
 
 /// A part of the source.
-pub(super) enum Piece {
+pub(super) enum SourcePiece {
     /// To be read.
     Read { offset: u64, len: usize },
     /// Known to be zeros.
@@ -56,7 +56,7 @@ pub(super) enum Piece {
 
 impl Feed<'_> {
     /// The next piece; `None` at the end. Of a stream it is read into `buffer`.
-    pub fn next(&self, buffer: &mut Buffer, is_over: impl Fn() -> bool) -> Result<Option<Piece>, Trouble> {
+    pub fn next(&self, buffer: &mut Buffer, is_over: impl Fn() -> bool) -> Result<Option<SourcePiece>, CopyTrouble> {
         match self {
             Self::Device { gate, next, end } => Ok(next_of_device(gate, next, *end)),
             Self::Stream(stream) => cryptline_sys::lock(stream).next(buffer, is_over),
@@ -64,18 +64,18 @@ impl Feed<'_> {
     }
 }
 
-fn next_of_device(gate: &Gate, next: &AtomicU64, end: u64) -> Option<Piece> {
+fn next_of_device(gate: &Gate, next: &AtomicU64, end: u64) -> Option<SourcePiece> {
     let offset = next.fetch_add(CHUNK as u64, Ordering::AcqRel);
     let left = end.checked_sub(offset).filter(|left| *left > 0)?;
     let len = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));
     // What cannot be told is read, which tells.
     let extent = gate.extent(offset, len as u64).ok();
     let is_zero = extent.is_some_and(|extent| extent.zero && extent.len == len as u64);
-    Some(if is_zero { Piece::Zeros { offset, len } } else { Piece::Read { offset, len } })
+    Some(if is_zero { SourcePiece::Zeros { offset, len } } else { SourcePiece::Read { offset, len } })
 }
 
-impl Stream<'_> {
-    fn next(&mut self, buffer: &mut Buffer, is_over: impl Fn() -> bool) -> Result<Option<Piece>, Trouble> {
+impl SourceStream<'_> {
+    fn next(&mut self, buffer: &mut Buffer, is_over: impl Fn() -> bool) -> Result<Option<SourcePiece>, CopyTrouble> {
         if self.is_over {
             return Ok(None);
         }
@@ -103,34 +103,34 @@ impl Stream<'_> {
             }
         }
         if len > wanted {
-            return Err(Trouble::Full { room: self.room });
+            return Err(CopyTrouble::Full { room: self.room });
         }
         self.position += len as u64;
         // The end may lie inside a block; the buffer has other bytes from before there.
         buffer[len..].fill(0);
         let came = len;
         let len = len.next_multiple_of(self.block).min(wanted.max(len));
-        Ok((len > 0).then_some(Piece::Here { offset, len, came }))
+        Ok((len > 0).then_some(SourcePiece::Here { offset, len, came }))
     }
 
     /// Waits for bytes, and for nothing else once they are no longer wanted.
-    fn read(&self, target: &mut [u8], is_over: &impl Fn() -> bool) -> Result<usize, Trouble> {
+    fn read(&self, target: &mut [u8], is_over: &impl Fn() -> bool) -> Result<usize, CopyTrouble> {
         loop {
             if is_over() {
-                return Err(Trouble::Stopped);
+                return Err(CopyTrouble::Stopped);
             }
             let mut polled = [PollFd::new(self.file, PollFlags::IN)];
             match rustix::event::poll(&mut polled, Some(&SILENCE)) {
                 Ok(0) | Err(Errno::INTR) => continue,
                 Ok(_) => {}
-                Err(errno) => return Err(Trouble::Stream(errno.into())),
+                Err(errno) => return Err(CopyTrouble::Stream(errno.into())),
             }
             let mut file = self.file;
             match file.read(target) {
                 Ok(read) => return Ok(read),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(Trouble::Stream(error)),
+                Err(error) => return Err(CopyTrouble::Stream(error)),
             }
         }
     }

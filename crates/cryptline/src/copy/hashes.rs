@@ -15,7 +15,7 @@ use md5::Md5;
 use sha1::Sha1;
 use sha2::{Digest, Sha256, Sha512};
 
-use super::Trouble;
+use super::CopyTrouble;
 
 /// Chunks that may wait for a function.
 const WAITING: usize = 4;
@@ -52,7 +52,7 @@ impl CopyHash {
         }
     }
 
-    fn work(self, pieces: &Receiver<Piece>) -> Vec<u8> {
+    fn work(self, pieces: &Receiver<HashedPiece>) -> Vec<u8> {
         match self {
             Self::Md5 => hash::<Md5>(pieces),
             Self::Sha1 => hash::<Sha1>(pieces),
@@ -96,39 +96,39 @@ impl CopyHashed {
 
 /// The next bytes.
 #[derive(Clone)]
-enum Piece {
+enum HashedPiece {
     Bytes(Arc<Vec<u8>>),
     Zeros(u64),
 }
 
 /// Threads that hash, and what they have been told.
 pub(super) struct Hashes {
-    running: Vec<Running>,
+    running: Vec<RunningHash>,
     /// Those that no thread has any more are used again.
     buffers: Vec<Arc<Vec<u8>>>,
     /// Bytes that were hashed, or wait for it.
     pub len: u64,
 }
 
-struct Running {
+struct RunningHash {
     function: CopyHash,
-    pieces: SyncSender<Piece>,
+    pieces: SyncSender<HashedPiece>,
     thread: JoinHandle<Vec<u8>>,
 }
 
 impl Hashes {
     /// Starts them; `None` where there is nothing to hash with.
-    pub fn start(functions: &[CopyHash]) -> Result<Option<Self>, Trouble> {
-        let start = |&function: &CopyHash| -> io::Result<Running> {
+    pub fn start(functions: &[CopyHash]) -> Result<Option<Self>, CopyTrouble> {
+        let start = |&function: &CopyHash| -> io::Result<RunningHash> {
             let (pieces, taken) = mpsc::sync_channel(WAITING);
             let named = thread::Builder::new().name(format!("hash-{function}"));
             let thread = named.spawn(move || function.work(&taken))?;
-            Ok(Running { function, pieces, thread })
+            Ok(RunningHash { function, pieces, thread })
         };
         if functions.is_empty() {
             return Ok(None);
         }
-        let running = functions.iter().map(start).collect::<io::Result<_>>().map_err(Trouble::Thread)?;
+        let running = functions.iter().map(start).collect::<io::Result<_>>().map_err(CopyTrouble::Thread)?;
         Ok(Some(Self { running, buffers: Vec::with_capacity(BUFFERS), len: 0 }))
     }
 
@@ -140,17 +140,17 @@ impl Hashes {
         own.clear();
         own.extend_from_slice(bytes);
         self.len += bytes.len() as u64;
-        self.tell(&Piece::Bytes(Arc::clone(&buffer)));
+        self.tell(&HashedPiece::Bytes(Arc::clone(&buffer)));
         self.buffers.push(buffer);
     }
 
     /// Adds zeros.
     pub fn add_zeros(&mut self, len: u64) {
         self.len += len;
-        self.tell(&Piece::Zeros(len));
+        self.tell(&HashedPiece::Zeros(len));
     }
 
-    fn tell(&self, piece: &Piece) {
+    fn tell(&self, piece: &HashedPiece) {
         for running in &self.running {
             // Only a panic ends a thread before; `finish` passes it on.
             let _ = running.pieces.send(piece.clone());
@@ -159,7 +159,7 @@ impl Hashes {
 
     /// Returns the values, in the order of the functions.
     pub fn finish(self) -> Vec<CopyHashed> {
-        let end = |Running { function, pieces, thread }| {
+        let end = |RunningHash { function, pieces, thread }| {
             drop(pieces);
             match thread.join() {
                 Ok(value) => CopyHashed { function, value },
@@ -170,12 +170,12 @@ impl Hashes {
     }
 }
 
-fn hash<D: Digest>(pieces: &Receiver<Piece>) -> Vec<u8> {
+fn hash<D: Digest>(pieces: &Receiver<HashedPiece>) -> Vec<u8> {
     let mut hash = D::new();
     for piece in pieces {
         match piece {
-            Piece::Bytes(bytes) => hash.update(bytes.as_slice()),
-            Piece::Zeros(mut left) => {
+            HashedPiece::Bytes(bytes) => hash.update(bytes.as_slice()),
+            HashedPiece::Zeros(mut left) => {
                 while left > 0 {
                     let some = usize::try_from(left).map_or(ZEROS.len(), |left| left.min(ZEROS.len()));
                     hash.update(&ZEROS[..some]);

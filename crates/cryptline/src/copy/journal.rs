@@ -85,7 +85,7 @@ impl ResumeError {
     }
 }
 
-pub(crate) struct Journal<'a> {
+pub(crate) struct CopyJournal<'a> {
     file: &'a File,
     /// Where the records are.
     at: u64,
@@ -97,7 +97,7 @@ pub(crate) struct Journal<'a> {
 }
 
 /// Traces of an earlier copy in a file.
-pub(crate) enum Found {
+pub(crate) enum FoundTraces {
     Nothing,
     /// One of something else.
     Another,
@@ -107,7 +107,7 @@ pub(crate) enum Found {
 
 /// Where the bytes of the source are in the file, and where the file will end.
 #[derive(Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct SourceRoom {
     pub start: u64,
     pub end: u64,
 }
@@ -119,32 +119,32 @@ pub(crate) struct Record {
     source: [u8; 32],
 }
 
-impl<'a> Journal<'a> {
+impl<'a> CopyJournal<'a> {
     /// Returns what `file` has of a copy of `size` bytes of `source`.
-    pub fn find(file: &File, size: u64, source: [u8; 32]) -> io::Result<Found> {
+    pub fn find(file: &File, size: u64, source: [u8; 32]) -> io::Result<FoundTraces> {
         let len = file.metadata()?.len();
         let places = [2, 1].map(|back| len.checked_sub(back * RECORD));
         let records = places.map(|place| place.and_then(|at| Record::read(file, at)));
         Ok(match records.into_iter().flatten().max_by_key(|it| it.number) {
-            Some(found) if found.size == size && found.source == source => Found::Same(found),
-            Some(_) => Found::Another,
-            None => Found::Nothing,
+            Some(found) if found.size == size && found.source == source => FoundTraces::Same(found),
+            Some(_) => FoundTraces::Another,
+            None => FoundTraces::Nothing,
         })
     }
 
     /// Of a copy of `size` bytes into `file`. Goes on where that has ended, or begins anew; `None` where the file is of
     /// another copy.
     pub fn open(file: &'a File, size: u64, source: [u8; 32]) -> io::Result<Option<Self>> {
-        let room = Room { start: 0, end: size };
+        let room = SourceRoom { start: 0, end: size };
         Ok(match Self::find(file, size, source)? {
-            Found::Same(record) => Some(Self::go_on(file, room, record)),
-            Found::Another => None,
-            Found::Nothing => Some(Self::begin(file, room, size, source, || Ok(()))?),
+            FoundTraces::Same(record) => Some(Self::go_on(file, room, record)),
+            FoundTraces::Another => None,
+            FoundTraces::Nothing => Some(Self::begin(file, room, size, source, || Ok(()))?),
         })
     }
 
     /// From where that copy has ended.
-    pub fn go_on(file: &'a File, room: Room, found: Record) -> Self {
+    pub fn go_on(file: &'a File, room: SourceRoom, found: Record) -> Self {
         let at = room.end.next_multiple_of(RECORD);
         // What was written behind it and not counted is as if it had not been.
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -158,7 +158,7 @@ impl<'a> Journal<'a> {
     /// A new one. `first` writes and makes durable what must be there before it.
     pub fn begin(
         file: &'a File,
-        room: Room,
+        room: SourceRoom,
         size: u64,
         source: [u8; 32],
         first: impl FnOnce() -> io::Result<()>,
@@ -247,14 +247,14 @@ mod tests {
     fn torn_record_leaves_the_one_before() {
         let file = tempfile::tempfile().unwrap();
         let size = 3 * CHUNK as u64 + 77;
-        let open = |source| Journal::open(&file, size, [source; 32]).unwrap();
+        let open = |source| CopyJournal::open(&file, size, [source; 32]).unwrap();
         let journal = open(1).unwrap();
         assert_eq!(journal.mark, 0);
         journal.note(CHUNK as u64).unwrap();
         journal.note(2 * CHUNK as u64).unwrap();
         assert_eq!(open(1).unwrap().mark, 2 * CHUNK as u64);
         assert!(open(2).is_none(), "another source");
-        assert!((Journal::open(&file, size + 1, [1; 32]).unwrap()).is_none(), "another size");
+        assert!((CopyJournal::open(&file, size + 1, [1; 32]).unwrap()).is_none(), "another size");
         let at = journal.at + journal.number.get() % 2 * RECORD;
         file.write_all_at(b"torn", at + 20).unwrap();
         assert_eq!(open(1).unwrap().mark, CHUNK as u64);
@@ -266,10 +266,10 @@ mod tests {
     fn what_lies_behind_the_mark_is_gone() {
         let file = tempfile::tempfile().unwrap();
         let size = 2 * CHUNK as u64;
-        let journal = Journal::open(&file, size, [1; 32]).unwrap().unwrap();
+        let journal = CopyJournal::open(&file, size, [1; 32]).unwrap().unwrap();
         file.write_all_at(&[7; 8192], CHUNK as u64 - 4096).unwrap();
         journal.note(CHUNK as u64).unwrap();
-        Journal::open(&file, size, [1; 32]).unwrap().unwrap();
+        CopyJournal::open(&file, size, [1; 32]).unwrap().unwrap();
         let mut bytes = [0; 8192];
         file.read_exact_at(&mut bytes, CHUNK as u64 - 4096).unwrap();
         assert!(bytes[..4096] == [7; 4096] && bytes[4096..] == [0; 4096]);

@@ -9,7 +9,7 @@ use std::thread::Thread;
 use super::feed::{CHUNK, Feed};
 
 /// Reports of all workers.
-pub(super) struct Marks {
+pub(super) struct WorkerMarks {
     /// By worker; everything for one that has nothing in hand.
     floors: Vec<AtomicU64>,
     count: AtomicUsize,
@@ -19,7 +19,7 @@ pub(super) struct Marks {
     caller: Thread,
 }
 
-impl Marks {
+impl WorkerMarks {
     pub fn new(workers: usize, from: u64) -> Self {
         Self {
             floors: (0..workers).map(|_| AtomicU64::new(u64::MAX)).collect(),
@@ -54,14 +54,14 @@ impl Marks {
 }
 
 /// Chunks that one worker has in hand.
-pub(super) struct Held<'a> {
+pub(super) struct HeldChunks<'a> {
     floor: &'a AtomicU64,
     offsets: Vec<u64>,
 }
 
-impl<'a> Held<'a> {
+impl<'a> HeldChunks<'a> {
     /// Of one more worker, which never has more than so many requests in hand.
-    pub fn new(marks: &'a Marks, most: usize) -> Self {
+    pub fn new(marks: &'a WorkerMarks, most: usize) -> Self {
         let number = marks.count.fetch_add(1, Ordering::Relaxed);
         Self { floor: &marks.floors[number], offsets: Vec::with_capacity(most) }
     }
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn mark_never_goes_back_and_the_caller_is_told_of_a_new_one() {
-        let marks = Marks::new(1, 5);
+        let marks = WorkerMarks::new(1, 5);
         assert_eq!(marks.durable(), 5, "from where it goes on");
         marks.note(8);
         // Returns since that was told; it would wait for good.
@@ -119,8 +119,8 @@ mod tests {
         let end = 16 * CHUNKS - 512;
         let feed = Feed::Device { gate: &gate, next, end };
         let Feed::Device { next, .. } = &feed else { unreachable!() };
-        let marks = Marks::new(2, 0);
-        let (mut one, two) = (Held::new(&marks, 4), Held::new(&marks, 4));
+        let marks = WorkerMarks::new(2, 0);
+        let (mut one, two) = (HeldChunks::new(&marks, 4), HeldChunks::new(&marks, 4));
         one.about_to_take(&feed);
         next.fetch_add(CHUNKS, Ordering::AcqRel);
         one.add(70_000);

@@ -44,12 +44,12 @@ use cryptline_engine::BackendChoice;
 
 pub use hashes::{CopyHash, CopyHashed};
 pub use journal::ResumeError;
-pub(crate) use journal::{Found, Journal, Room};
+pub(crate) use journal::{CopyJournal, FoundTraces, SourceRoom};
 pub use source::CopySource;
-pub use trouble::{CopyError, Left};
+pub use trouble::{CopyError, CopyRemains};
 
 pub(crate) use transfer::{Moved, Transfer};
-pub(crate) use trouble::Trouble;
+pub(crate) use trouble::CopyTrouble;
 pub(crate) use worker::Zeros;
 
 use crate::create::{Observer, Progress};

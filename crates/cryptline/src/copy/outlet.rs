@@ -19,12 +19,12 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pipe::PIPE_BUF;
 
-use super::feed::{CHUNK, Feed, Piece, is_set};
+use super::feed::{CHUNK, Feed, SourcePiece, is_set};
 use super::hashes::Hashes;
-use super::source::Bytes;
+use super::source::SourceBytes;
 use super::transfer::Moved;
 use super::turns::{OrderedChunk, Turns};
-use super::{Copied, Copy, CopyError, Left, ResumeError, Trouble};
+use super::{Copied, Copy, CopyError, CopyRemains, CopyTrouble, ResumeError};
 use crate::Result;
 use crate::create::Progress;
 use crate::durable;
@@ -53,7 +53,7 @@ impl Copy {
         if self.resume.is_some() {
             return Err(Problem::Resume(ResumeError::Destination).on(name));
         }
-        let Bytes::Device { gate, size, .. } = &self.source.bytes else {
+        let SourceBytes::Device { gate, size, .. } = &self.source.bytes else {
             return Err(Problem::Copy(CopyError::PassesOn).on(self.source.name()));
         };
         if self.verify {
@@ -61,9 +61,9 @@ impl Copy {
         }
         self.refuse_zones(None, name)?;
         self.source.refuse_same_file(&to, name)?;
-        let outlet = Outlet::new(to, &self.stop);
+        let outlet = CopyOutlet::new(to, &self.stop);
         let moved = Pump::new(&self, gate, *size, outlet).and_then(Pump::run);
-        let left = Left::Part(name.to_owned());
+        let left = CopyRemains::Part(name.to_owned());
         let moved = moved.map_err(|trouble| trouble.into_error(self.source.name(), name, left))?;
         Ok(self.copied(moved, Vec::new()))
     }
@@ -81,16 +81,21 @@ struct Pump<'a> {
     /// Chunks that are begun, in their order.
     turns: Turns,
     hashes: Option<Hashes>,
-    outlet: Outlet<'a>,
+    outlet: CopyOutlet<'a>,
     told: Instant,
 }
 
 impl<'a> Pump<'a> {
-    fn new(copy: &'a Copy, gate: &'a Gate, size: u64, outlet: Outlet<'a>) -> std::result::Result<Self, Trouble> {
+    fn new(
+        copy: &'a Copy,
+        gate: &'a Gate,
+        size: u64,
+        outlet: CopyOutlet<'a>,
+    ) -> std::result::Result<Self, CopyTrouble> {
         let end = size - size % u64::from(gate.geometry().logical_block);
         let depth = u32::try_from(BUFFERS).expect("a few");
-        let mut channel = Channel::open(gate, copy.backend, depth).map_err(Trouble::Open)?;
-        let arena = channel.buffers(CHUNK, BUFFERS).map_err(Trouble::Memory)?;
+        let mut channel = Channel::open(gate, copy.backend, depth).map_err(CopyTrouble::Open)?;
+        let arena = channel.buffers(CHUNK, BUFFERS).map_err(CopyTrouble::Memory)?;
         let hashes = Hashes::start(&copy.hashes)?;
         let feed = Feed::Device { gate, next: AtomicU64::new(0), end };
         let turns = Turns::with_capacity(BEGUN);
@@ -98,29 +103,29 @@ impl<'a> Pump<'a> {
     }
 
     /// Writes everything.
-    fn run(mut self) -> std::result::Result<Moved, Trouble> {
+    fn run(mut self) -> std::result::Result<Moved, CopyTrouble> {
         let mut done = Vec::with_capacity(BUFFERS);
         self.tell()?;
         loop {
             let is_fed = self.begin(&mut done)?;
             while let Some(completion) = done.pop() {
                 let Request { offset, data, .. } = completion.request;
-                completion.result.map_err(|fault| Trouble::Read { offset, fault })?;
+                completion.result.map_err(|fault| CopyTrouble::Read { offset, fault })?;
                 let buffer = data.expect("only reads were submitted");
                 self.turns.arrived(offset, buffer);
             }
             if is_set(&self.copy.stop) {
-                return Err(Trouble::Stopped);
+                return Err(CopyTrouble::Stopped);
             }
             let has_written = self.write_next()?;
             if self.told.elapsed() >= TICK {
                 self.tell()?;
             }
             if has_written {
-                self.channel.poll(&mut done).map_err(Trouble::Ring)?;
+                self.channel.poll(&mut done).map_err(CopyTrouble::Ring)?;
             } else if self.channel.in_flight() > 0 {
                 self.channel.ring_mut().wake_by(Instant::now() + PATIENCE);
-                self.channel.wait(&mut done).map_err(Trouble::Ring)?;
+                self.channel.wait(&mut done).map_err(CopyTrouble::Ring)?;
             } else if !is_fed && self.turns.is_empty() {
                 return self.end();
             }
@@ -128,28 +133,28 @@ impl<'a> Pump<'a> {
     }
 
     /// Begins as many chunks as may be; `false` at the end of the source.
-    fn begin(&mut self, done: &mut Vec<cryptline_engine::Completion>) -> std::result::Result<bool, Trouble> {
+    fn begin(&mut self, done: &mut Vec<cryptline_engine::Completion>) -> std::result::Result<bool, CopyTrouble> {
         while self.turns.len() < BEGUN
             && let Some(mut buffer) = self.arena.take()
         {
             match self.feed.next(&mut buffer, || is_set(&self.copy.stop))? {
                 None => return Ok(false),
-                Some(Piece::Zeros { len, .. }) => self.turns.add_zeros(len),
-                Some(Piece::Read { offset, len }) => {
+                Some(SourcePiece::Zeros { len, .. }) => self.turns.add_zeros(len),
+                Some(SourcePiece::Read { offset, len }) => {
                     buffer.set_len(len);
                     self.turns.begin(offset);
                     if let Submitted::Done(completion) = self.channel.submit(Request::read(offset, buffer, 0)) {
                         done.push(completion);
                     }
                 }
-                Some(Piece::Here { .. }) => unreachable!("the source is a device"),
+                Some(SourcePiece::Here { .. }) => unreachable!("the source is a device"),
             }
         }
         Ok(true)
     }
 
     /// Writes the chunk whose turn it is, if it has come.
-    fn write_next(&mut self) -> std::result::Result<bool, Trouble> {
+    fn write_next(&mut self) -> std::result::Result<bool, CopyTrouble> {
         match self.turns.take() {
             None => return Ok(false),
             Some(OrderedChunk::Read { buffer, .. }) => self.write(&buffer)?,
@@ -164,7 +169,7 @@ impl<'a> Pump<'a> {
         Ok(true)
     }
 
-    fn write(&mut self, bytes: &[u8]) -> std::result::Result<(), Trouble> {
+    fn write(&mut self, bytes: &[u8]) -> std::result::Result<(), CopyTrouble> {
         if let Some(hashes) = &mut self.hashes {
             hashes.add(bytes);
         }
@@ -172,12 +177,12 @@ impl<'a> Pump<'a> {
     }
 
     /// Writes what lies behind the last whole block, and has everything durable where that can be.
-    fn end(mut self) -> std::result::Result<Moved, Trouble> {
+    fn end(mut self) -> std::result::Result<Moved, CopyTrouble> {
         let rest = self.copy.source.rest(self.end, self.copy.backend)?;
         self.write(&rest)?;
         self.outlet.sync()?;
         if self.copy.source.has_changed() {
-            return Err(Trouble::Changed);
+            return Err(CopyTrouble::Changed);
         }
         self.tell()?;
         assert_eq!(self.outlet.written, self.size, "all of it was written");
@@ -185,15 +190,15 @@ impl<'a> Pump<'a> {
         Ok(Moved { bytes: self.size, skipped: 0, sums: Vec::new(), hashed })
     }
 
-    fn tell(&mut self) -> std::result::Result<(), Trouble> {
+    fn tell(&mut self) -> std::result::Result<(), CopyTrouble> {
         self.told = Instant::now();
         let progress = Progress::Copied { bytes: self.outlet.written, of: Some(self.size) };
-        self.copy.tell(progress).map_err(Trouble::Told)
+        self.copy.tell(progress).map_err(CopyTrouble::Told)
     }
 }
 
 /// The end into which the bytes go.
-struct Outlet<'a> {
+struct CopyOutlet<'a> {
     file: File,
     is_regular: bool,
     /// Bytes that it takes at a time without waiting for its reader, once it is ready.
@@ -202,7 +207,7 @@ struct Outlet<'a> {
     stop: &'a AtomicBool,
 }
 
-impl<'a> Outlet<'a> {
+impl<'a> CopyOutlet<'a> {
     fn new(file: File, stop: &'a AtomicBool) -> Self {
         let kind = file.metadata().ok().map(|it| it.file_type());
         let is_regular = kind.is_some_and(|kind| kind.is_file());
@@ -222,10 +227,10 @@ impl<'a> Outlet<'a> {
         Self { file, is_regular, piece, written: 0, stop }
     }
 
-    fn write(&mut self, mut bytes: &[u8]) -> std::result::Result<(), Trouble> {
+    fn write(&mut self, mut bytes: &[u8]) -> std::result::Result<(), CopyTrouble> {
         while !bytes.is_empty() {
             if is_set(self.stop) {
-                return Err(Trouble::Stopped);
+                return Err(CopyTrouble::Stopped);
             }
             let mut polled = [PollFd::new(&self.file, PollFlags::OUT)];
             match rustix::event::poll(&mut polled, Some(&SILENCE)) {
@@ -246,18 +251,18 @@ impl<'a> Outlet<'a> {
         Ok(())
     }
 
-    fn failed(&self, error: &io::Error) -> Trouble {
+    fn failed(&self, error: &io::Error) -> CopyTrouble {
         if error.kind() == ErrorKind::BrokenPipe {
-            return Trouble::Unread { written: self.written };
+            return CopyTrouble::Unread { written: self.written };
         }
         let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
-        Trouble::Write { offset: self.written, fault: Fault::from(errno) }
+        CopyTrouble::Write { offset: self.written, fault: Fault::from(errno) }
     }
 
-    fn sync(&self) -> std::result::Result<(), Trouble> {
+    fn sync(&self) -> std::result::Result<(), CopyTrouble> {
         if self.is_regular {
             let synced = durable::sync_all(&self.file);
-            synced.map_err(|error| Trouble::Flush(Errno::from_io_error(&error).unwrap_or(Errno::IO).into()))?;
+            synced.map_err(|error| CopyTrouble::Flush(Errno::from_io_error(&error).unwrap_or(Errno::IO).into()))?;
         }
         Ok(())
     }

@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 use cryptline_engine::base::{DirectMode, Image};
 use cryptline_engine::{Gate, OpenError};
 
-use super::journal::{Journal, ResumeError};
+use super::journal::{CopyJournal, ResumeError};
 use super::transfer::{Moved, Transfer};
 use super::worker::Zeros;
-use super::{Copied, Copy, CopyError, Left, Trouble};
-use crate::base::{Access, BaseDevice, Source};
+use super::{Copied, Copy, CopyError, CopyRemains, CopyTrouble};
+use crate::base::{Access, BaseDevice, BaseSource};
 use crate::create::{Draft, Progress, what_is_there};
 use crate::error::Problem;
 use crate::target::Target;
@@ -33,7 +33,7 @@ impl Copy {
             target if self.resume.is_some() => Err(Problem::Resume(ResumeError::Destination).on(target)),
             target if target.is_memory() => Err(Problem::Copy(CopyError::NoPlace).on(target)),
             Target::Table(_) | Target::Zoned(_) => Err(Problem::Copy(CopyError::NoPlace).on(&target)),
-            _ => self.into_device(&Source::Target(target)),
+            _ => self.into_device(&BaseSource::Target(target)),
         }
     }
 
@@ -55,7 +55,7 @@ impl Copy {
         draft.set_size(known.unwrap_or(FIRST).next_multiple_of(512), false)?;
         let gate = draft_gate(&draft, known.is_none())?;
         let grow = |room: u64| {
-            let grown = draft.file().set_len(room).map_err(Trouble::Grow);
+            let grown = draft.file().set_len(room).map_err(CopyTrouble::Grow);
             grown.map(|()| {
                 gate.grow();
             })
@@ -63,7 +63,7 @@ impl Copy {
         let tell = |progress: Progress<'_>| self.tell(progress);
         let transfer =
             Transfer { grow: known.is_none().then_some(&grow), ..Transfer::new(&self, &gate, Zeros::Skip, &tell) };
-        let failed = |trouble: Trouble| trouble.into_error(self.source.name(), &name, Left::Nothing);
+        let failed = |trouble: CopyTrouble| trouble.into_error(self.source.name(), &name, CopyRemains::Nothing);
         let moved = transfer.run().map_err(failed)?;
         drop(gate);
         // What was written behind the end of a stream was hashed, too.
@@ -87,8 +87,8 @@ impl Copy {
         let (source, size) = source.ok_or_else(no_source)?;
         let draft = Draft::kept(path, self.replace)?;
         let part = || draft.path().to_owned();
-        let journal = Journal::open(draft.file(), size, source);
-        let journal = journal.map_err(|error| Trouble::Grow(error).into_kept(&self, &name))?;
+        let journal = CopyJournal::open(draft.file(), size, source);
+        let journal = journal.map_err(|error| CopyTrouble::Grow(error).into_kept(&self, &name))?;
         let journal = journal.ok_or_else(|| refused(ResumeError::Changed { part: part() }))?;
         let gate = draft_gate(&draft, false)?;
         if let Some(from) = self.source.gate()
@@ -102,8 +102,8 @@ impl Copy {
         drop(gate);
         let compared = moved.and_then(|moved| {
             if self.verify {
-                let image = Image::open(draft.path(), true).map_err(Trouble::Open)?;
-                let gate = file_gate(image, false).map_err(Trouble::Told)?;
+                let image = Image::open(draft.path(), true).map_err(CopyTrouble::Open)?;
+                let gate = file_gate(image, false).map_err(CopyTrouble::Told)?;
                 self.compare(&gate, &moved)?;
             }
             Ok(moved)
@@ -113,7 +113,7 @@ impl Copy {
             Err(trouble) => return Err(draft.not_kept(trouble, &self, &name)),
         };
         if self.stop.load(Ordering::Relaxed) {
-            return Err(Problem::CopyStopped(Left::Kept).on(name));
+            return Err(Problem::CopyStopped(CopyRemains::Kept).on(name));
         }
         draft.set_size(moved.bytes, false)?;
         draft.sync()?;
@@ -122,7 +122,7 @@ impl Copy {
     }
 
     /// Onto a device that is there already, as clear bytes.
-    pub(crate) fn into_device(mut self, target: &Source) -> Result<Copied> {
+    pub(crate) fn into_device(mut self, target: &BaseSource) -> Result<Copied> {
         let device = target.open_device(Access::default())?;
         let name = target.to_string();
         self.check_room(&device.gate, &name)?;
@@ -136,7 +136,8 @@ impl Copy {
             let access = Access { read_only: true, ..Access::default() };
             let again = target.open_device(access)?;
             let compared = self.compare(&again.gate, &moved);
-            compared.map_err(|trouble| trouble.into_error(self.source.name(), &name, Left::Part(name.clone())))?;
+            compared
+                .map_err(|trouble| trouble.into_error(self.source.name(), &name, CopyRemains::Part(name.clone())))?;
         }
         Ok(self.copied(moved, warnings))
     }
@@ -169,7 +170,8 @@ impl Copy {
         if self.verify {
             let again = open()?.read_only(true).open()?;
             let compared = self.compare(again.gate(), &moved);
-            compared.map_err(|trouble| trouble.into_error(self.source.name(), &name, Left::Part(name.clone())))?;
+            compared
+                .map_err(|trouble| trouble.into_error(self.source.name(), &name, CopyRemains::Part(name.clone())))?;
         }
         Ok(self.copied(moved, warnings))
     }
@@ -178,11 +180,11 @@ impl Copy {
     fn transfer(&self, dest: &Gate, zeros: Zeros, name: &str) -> Result<Moved> {
         let tell = |progress: Progress<'_>| self.tell(progress);
         let moved = Transfer::new(self, dest, zeros, &tell).run();
-        moved.map_err(|trouble| trouble.into_error(self.source.name(), name, Left::Part(name.to_owned())))
+        moved.map_err(|trouble| trouble.into_error(self.source.name(), name, CopyRemains::Part(name.to_owned())))
     }
 
     /// Reads the copy again.
-    fn compare(&self, gate: &Gate, moved: &Moved) -> std::result::Result<(), Trouble> {
+    fn compare(&self, gate: &Gate, moved: &Moved) -> std::result::Result<(), CopyTrouble> {
         moved.compare(gate, self, &|progress| self.tell(progress))
     }
 
@@ -220,7 +222,7 @@ impl Copy {
     /// The last moment at which nothing has happened.
     pub(crate) fn refuse_stopped(&self, name: &str) -> Result<()> {
         if self.stop.load(Ordering::Relaxed) {
-            return Err(Problem::CopyStopped(Left::Nothing).on(name));
+            return Err(Problem::CopyStopped(CopyRemains::Nothing).on(name));
         }
         Ok(())
     }

@@ -12,8 +12,8 @@ use cryptline_engine::{BackendChoice, Gate};
 
 use sha2::{Digest, Sha256};
 
-use super::Trouble;
-use crate::base::{Access, BaseDevice, Source};
+use super::CopyTrouble;
+use crate::base::{Access, BaseDevice, BaseSource};
 use crate::error::Problem;
 use crate::places::Spot;
 use crate::remote;
@@ -25,7 +25,7 @@ use crate::{Open, Result, Warning};
 /// The clear bytes that are copied.
 pub struct CopySource {
     pub(super) name: String,
-    pub(super) bytes: Bytes,
+    pub(super) bytes: SourceBytes,
     /// Identity of the source, to tell whether the copy would overwrite it.
     target: Option<Target>,
     /// Where it lies, if it has no name.
@@ -35,7 +35,7 @@ pub struct CopySource {
     stamp: Option<Stamp>,
 }
 
-pub(super) enum Bytes {
+pub(super) enum SourceBytes {
     Device {
         gate: Gate,
         /// All of them; the gate has only whole blocks.
@@ -58,7 +58,7 @@ impl CopySource {
             stamp: volume.stamp().map(Stamp::again),
             target,
             spot: None,
-            bytes: Bytes::Device { gate: volume.gate().clone(), size: volume.size(), file: None },
+            bytes: SourceBytes::Device { gate: volume.gate().clone(), size: volume.size(), file: None },
             warnings: Vec::new(),
         }
     }
@@ -76,7 +76,7 @@ impl CopySource {
             target if target.is_memory() => return Err(Problem::HoldsNothing.on(name)),
             target => {
                 let access = Access { read_only: true, ..Access::default() };
-                let source = Source::Target(target.clone());
+                let source = BaseSource::Target(target.clone());
                 let device = source.open_device(access)?;
                 let size = device.gate.size();
                 if device.bytes != size {
@@ -94,7 +94,7 @@ impl CopySource {
             target: Some(target),
             spot: None,
             stamp,
-            bytes: Bytes::Device { gate: device.gate, size, file },
+            bytes: SourceBytes::Device { gate: device.gate, size, file },
             warnings: device.warnings,
         })
     }
@@ -107,7 +107,7 @@ impl CopySource {
             target: None,
             spot: Some(Spot::of_open(&stream)),
             stamp: Stamp::of_open(&stream),
-            bytes: Bytes::Stream(stream),
+            bytes: SourceBytes::Stream(stream),
             warnings: Vec::new(),
         }
     }
@@ -122,8 +122,8 @@ impl CopySource {
     #[must_use]
     pub fn size(&self) -> Option<u64> {
         match &self.bytes {
-            Bytes::Device { size, .. } => Some(*size),
-            Bytes::Stream(_) => None,
+            SourceBytes::Device { size, .. } => Some(*size),
+            SourceBytes::Stream(_) => None,
         }
     }
 
@@ -236,8 +236,8 @@ impl Open {
 
 impl CopySource {
     /// Returns the bytes from `end`, where the last whole block ends.
-    pub(super) fn rest(&self, end: u64, backend: BackendChoice) -> std::result::Result<Vec<u8>, Trouble> {
-        let Bytes::Device { gate, size, file } = &self.bytes else {
+    pub(super) fn rest(&self, end: u64, backend: BackendChoice) -> std::result::Result<Vec<u8>, CopyTrouble> {
+        let SourceBytes::Device { gate, size, file } = &self.bytes else {
             return Ok(Vec::new());
         };
         let left = usize::try_from(size - end).expect("less than a block");
@@ -246,20 +246,20 @@ impl CopySource {
             return Ok(rest);
         }
         let whole = usize::try_from(gate.size().min(*size) - end).expect("less than a block");
-        let mut source = Blocking::new(gate, backend).map_err(Trouble::Open)?;
+        let mut source = Blocking::new(gate, backend).map_err(CopyTrouble::Open)?;
         let read = source.read_at(end, &mut rest[..whole]);
-        read.map_err(|fault| Trouble::Read { offset: end, fault })?;
+        read.map_err(|fault| CopyTrouble::Read { offset: end, fault })?;
         if let Some(file) = file {
             let read = file.read_exact_at(&mut rest[whole..], end + whole as u64);
-            read.map_err(Trouble::Stream)?;
+            read.map_err(CopyTrouble::Stream)?;
         }
         Ok(rest)
     }
 
     pub(crate) fn gate(&self) -> Option<&Gate> {
         match &self.bytes {
-            Bytes::Device { gate, .. } => Some(gate),
-            Bytes::Stream(_) => None,
+            SourceBytes::Device { gate, .. } => Some(gate),
+            SourceBytes::Stream(_) => None,
         }
     }
 }

@@ -8,7 +8,7 @@ use cryptline_engine::{Arena, BackendChoice, Buffer, Channel, Completion, Gate, 
 use cryptline_sys::is_zero;
 use sha2::{Digest, Sha256};
 
-use super::Trouble;
+use super::CopyTrouble;
 use super::feed::{CHUNK, is_set};
 
 /// Chunks that are read at a time.
@@ -46,7 +46,7 @@ impl Sum {
 }
 
 /// State shared by the threads of a comparison.
-pub(super) struct Comparison<'a> {
+pub(super) struct CopyComparison<'a> {
     pub gate: &'a Gate,
     pub sums: &'a [Sum],
     pub backend: BackendChoice,
@@ -57,19 +57,19 @@ pub(super) struct Comparison<'a> {
     pub done: AtomicU64,
 }
 
-impl Comparison<'_> {
+impl CopyComparison<'_> {
     /// Compares until nothing is left.
-    pub fn run(&self) -> Result<(), Trouble> {
+    pub fn run(&self) -> Result<(), CopyTrouble> {
         let depth = u32::try_from(BUFFERS).expect("a few");
-        let mut channel = Channel::open(self.gate, self.backend, depth).map_err(Trouble::Open)?;
-        let arena = channel.buffers(CHUNK, BUFFERS).map_err(Trouble::Memory)?;
+        let mut channel = Channel::open(self.gate, self.backend, depth).map_err(CopyTrouble::Open)?;
+        let arena = channel.buffers(CHUNK, BUFFERS).map_err(CopyTrouble::Memory)?;
         let mut done = Vec::with_capacity(BUFFERS);
         loop {
             while let Some(completion) = done.pop() {
                 self.judge(completion)?;
             }
             if is_set(self.stop) || is_set(&self.failed) {
-                return Err(Trouble::Stopped);
+                return Err(CopyTrouble::Stopped);
             }
             while done.is_empty()
                 && let Some(request) = self.next(&arena)
@@ -85,7 +85,7 @@ impl Comparison<'_> {
                 return Ok(());
             }
             channel.ring_mut().wake_by(Instant::now() + PATIENCE);
-            channel.wait(&mut done).map_err(Trouble::Ring)?;
+            channel.wait(&mut done).map_err(CopyTrouble::Ring)?;
         }
     }
 
@@ -97,14 +97,14 @@ impl Comparison<'_> {
         Some(Request::read(sum.offset, buffer, number as u64))
     }
 
-    fn judge(&self, completion: Completion) -> Result<(), Trouble> {
+    fn judge(&self, completion: Completion) -> Result<(), CopyTrouble> {
         let Completion { request, result } = completion;
         let offset = request.offset;
-        result.map_err(|fault| Trouble::ReadBack { offset, fault })?;
+        result.map_err(|fault| CopyTrouble::ReadBack { offset, fault })?;
         let buffer = request.data.expect("only reads were submitted");
         let number = usize::try_from(request.token).expect("the number of a sum");
         if !self.sums[number].is_of(&buffer) {
-            return Err(Trouble::Differs { offset });
+            return Err(CopyTrouble::Differs { offset });
         }
         self.done.fetch_add(buffer.len() as u64, Ordering::Relaxed);
         Ok(())

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{BackendChoice, Gate};
 
-use super::feed::{CHUNK, Feed, Grow, PADDED, Stream};
+use super::feed::{CHUNK, Feed, Grow, PADDED, SourceStream};
 use super::hashes::{CopyHash, CopyHashed, Hashes};
-use super::marks::Marks;
-use super::source::{Bytes, CopySource};
-use super::sums::{Comparison, Sum};
-use super::worker::{Shared, Worker, Zeros};
-use super::{Copy, Journal, Trouble};
+use super::marks::WorkerMarks;
+use super::source::{CopySource, SourceBytes};
+use super::sums::{CopyComparison, Sum};
+use super::worker::{CopyShared, Worker, Zeros};
+use super::{Copy, CopyJournal, CopyTrouble};
 use crate::create::Progress;
 
 /// More threads than this gain nothing: memory is the limit by then.
@@ -41,7 +41,7 @@ pub(crate) struct Transfer<'a> {
     /// Makes room in the destination, for a stream.
     pub grow: Option<Grow<'a>>,
     /// For a copy that can go on later.
-    pub again: Option<&'a Journal<'a>>,
+    pub again: Option<&'a CopyJournal<'a>>,
     pub tell: &'a dyn Fn(Progress<'_>) -> crate::Result<()>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Transfer<'a> {
     }
 
     /// From where the journal of an earlier one has ended.
-    pub fn again(mut self, journal: &'a Journal<'a>) -> Self {
+    pub fn again(mut self, journal: &'a CopyJournal<'a>) -> Self {
         self.again = Some(journal);
         self
     }
@@ -80,20 +80,20 @@ impl<'a> Transfer<'a> {
     }
 
     /// Copies everything, and returns once it is durable.
-    pub fn run(&self) -> Result<Moved, Trouble> {
+    pub fn run(&self) -> Result<Moved, CopyTrouble> {
         let (feed, end) = self.feed();
         let of = self.source.size();
         let from = self.again.map_or(0, |journal| journal.mark);
-        (self.tell)(Progress::Copied { bytes: from, of }).map_err(Trouble::Told)?;
+        (self.tell)(Progress::Copied { bytes: from, of }).map_err(CopyTrouble::Told)?;
         let hashes = self.start_hashes(from)?;
-        let shared = Shared {
+        let shared = CopyShared {
             feed,
             dest: self.dest,
             backend: self.backend,
             zeros: self.zeros,
             sums: self.sums,
             hashes: hashes.map(Mutex::new),
-            marks: Marks::new(WORKERS_MAX, from),
+            marks: WorkerMarks::new(WORKERS_MAX, from),
             flushed: match self.again {
                 Some(_) => (end / PARTS).clamp(4 * CHUNK as u64, FLUSHED),
                 None => FLUSHED,
@@ -116,14 +116,14 @@ impl<'a> Transfer<'a> {
                 && shared.marks.durable() > noted
             {
                 noted = shared.marks.durable();
-                journal.note(noted).map_err(Trouble::Grow)?;
+                journal.note(noted).map_err(CopyTrouble::Grow)?;
             }
             if told.elapsed() >= FLUSHES {
                 told = Instant::now();
                 shared.flush.store(true, Ordering::Relaxed);
             }
             let bytes = shared.durable.load(Ordering::Relaxed);
-            (self.tell)(Progress::Copied { bytes, of }).map_err(Trouble::Told)
+            (self.tell)(Progress::Copied { bytes, of }).map_err(CopyTrouble::Told)
         };
         let mut sums: Vec<Sum> = together(workers, &shared.failed, work, tell)?.into_iter().flatten().collect();
         let bytes = match shared.feed {
@@ -134,21 +134,21 @@ impl<'a> Transfer<'a> {
         };
         if bytes == 0 {
             // Whoever should have written into the pipe has failed.
-            return Err(Trouble::Empty);
+            return Err(CopyTrouble::Empty);
         }
         if self.sums {
             sums.extend(self.sums_before(from)?);
         }
         let mut hashes = shared.hashes.map(|it| it.into_inner().unwrap_or_else(PoisonError::into_inner));
-        if let Bytes::Device { .. } = self.source.bytes {
+        if let SourceBytes::Device { .. } = self.source.bytes {
             sums.extend(self.copy_rest(end, hashes.as_mut())?.filter(|_| self.sums));
         }
-        let mut dest = Blocking::new(self.dest, self.backend).map_err(Trouble::Open)?;
-        dest.flush().map_err(Trouble::Flush)?;
+        let mut dest = Blocking::new(self.dest, self.backend).map_err(CopyTrouble::Open)?;
+        dest.flush().map_err(CopyTrouble::Flush)?;
         if self.source.has_changed() {
-            return Err(Trouble::Changed);
+            return Err(CopyTrouble::Changed);
         }
-        (self.tell)(Progress::Copied { bytes, of }).map_err(Trouble::Told)?;
+        (self.tell)(Progress::Copied { bytes, of }).map_err(CopyTrouble::Told)?;
         assert!(hashes.as_ref().is_none_or(|it| it.len == bytes), "all that was copied was hashed");
         let hashed = hashes.map_or_else(Vec::new, Hashes::finish);
         Ok(Moved { bytes, skipped: shared.skipped.into_inner(), sums, hashed })
@@ -157,7 +157,7 @@ impl<'a> Transfer<'a> {
     /// Where the chunks come from, and where the last whole block ends.
     fn feed(&self) -> (Feed<'_>, u64) {
         match &self.source.bytes {
-            Bytes::Device { gate, size, .. } => {
+            SourceBytes::Device { gate, size, .. } => {
                 let blocks = [gate, self.dest].map(|it| u64::from(it.geometry().logical_block));
                 let block = blocks[0].max(blocks[1]);
                 let from = self.again.map_or(0, |journal| journal.mark);
@@ -165,8 +165,8 @@ impl<'a> Transfer<'a> {
                 let end = size - size % block;
                 (Feed::Device { gate, next, end }, end)
             }
-            Bytes::Stream(file) => {
-                let stream = Stream {
+            SourceBytes::Stream(file) => {
+                let stream = SourceStream {
                     file,
                     position: 0,
                     room: self.dest.size(),
@@ -185,32 +185,32 @@ impl<'a> Transfer<'a> {
         }
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let source = match &self.source.bytes {
-            Bytes::Device { gate, .. } => gate.most_queues(),
-            Bytes::Stream(_) => usize::MAX,
+            SourceBytes::Device { gate, .. } => gate.most_queues(),
+            SourceBytes::Stream(_) => usize::MAX,
         };
         let queues = source.min(self.dest.most_queues());
         cores.min(WORKERS_MAX).min(queues).min(chunks).max(1)
     }
 
     /// Returns the sums of what the source has where an earlier run has copied it.
-    fn sums_before(&self, mark: u64) -> Result<Vec<Sum>, Trouble> {
-        let Bytes::Device { gate, .. } = &self.source.bytes else {
+    fn sums_before(&self, mark: u64) -> Result<Vec<Sum>, CopyTrouble> {
+        let SourceBytes::Device { gate, .. } = &self.source.bytes else {
             return Ok(Vec::new());
         };
         let (next, failed, backend) = (AtomicU64::new(0), AtomicBool::new(false), self.backend);
         let work = || {
-            let mut source = Blocking::new(gate, backend).map_err(Trouble::Open)?;
+            let mut source = Blocking::new(gate, backend).map_err(CopyTrouble::Open)?;
             let (mut bytes, mut sums) = (vec![0; CHUNK], Vec::new());
             loop {
                 if self.stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed) {
-                    return Err(Trouble::Stopped);
+                    return Err(CopyTrouble::Stopped);
                 }
                 let offset = next.fetch_add(CHUNK as u64, Ordering::Relaxed);
                 if offset >= mark {
                     return Ok(sums);
                 }
                 let read = source.read_at(offset, &mut bytes);
-                read.map_err(|fault| Trouble::Read { offset, fault })?;
+                read.map_err(|fault| CopyTrouble::Read { offset, fault })?;
                 sums.push(Sum::of(offset, &bytes));
             }
         };
@@ -220,24 +220,24 @@ impl<'a> Transfer<'a> {
     }
 
     /// Starts hashing, with what the source has where an earlier run has copied it.
-    fn start_hashes(&self, mark: u64) -> Result<Option<Hashes>, Trouble> {
+    fn start_hashes(&self, mark: u64) -> Result<Option<Hashes>, CopyTrouble> {
         let Some(mut hashes) = Hashes::start(self.hashes)? else { return Ok(None) };
         let Some(gate) = self.source.gate().filter(|_| mark > 0) else { return Ok(Some(hashes)) };
-        let mut source = Blocking::new(gate, self.backend).map_err(Trouble::Open)?;
+        let mut source = Blocking::new(gate, self.backend).map_err(CopyTrouble::Open)?;
         let mut bytes = vec![0; CHUNK];
         for offset in (0..mark).step_by(CHUNK) {
             if self.stop.load(Ordering::Relaxed) {
-                return Err(Trouble::Stopped);
+                return Err(CopyTrouble::Stopped);
             }
             let read = source.read_at(offset, &mut bytes);
-            read.map_err(|fault| Trouble::Read { offset, fault })?;
+            read.map_err(|fault| CopyTrouble::Read { offset, fault })?;
             hashes.add(&bytes);
         }
         Ok(Some(hashes))
     }
 
     /// Copies what lies behind the last block that both sides have, and zeros up to the end of the destination's.
-    fn copy_rest(&self, end: u64, hashes: Option<&mut Hashes>) -> Result<Option<Sum>, Trouble> {
+    fn copy_rest(&self, end: u64, hashes: Option<&mut Hashes>) -> Result<Option<Sum>, CopyTrouble> {
         let mut rest = self.source.rest(end, self.backend)?;
         if rest.is_empty() {
             return Ok(None);
@@ -247,9 +247,9 @@ impl<'a> Transfer<'a> {
         }
         let block = self.dest.geometry().logical_block as usize;
         rest.resize(rest.len().next_multiple_of(block), 0);
-        let mut dest = Blocking::new(self.dest, self.backend).map_err(Trouble::Open)?;
+        let mut dest = Blocking::new(self.dest, self.backend).map_err(CopyTrouble::Open)?;
         let written = dest.write_at(end, &rest, false);
-        written.map_err(|fault| Trouble::Write { offset: end, fault })?;
+        written.map_err(|fault| CopyTrouble::Write { offset: end, fault })?;
         Ok(Some(Sum::of(end, &rest)))
     }
 }
@@ -261,8 +261,8 @@ impl Moved {
         gate: &Gate,
         copy: &Copy,
         tell: &dyn Fn(Progress<'_>) -> crate::Result<()>,
-    ) -> Result<(), Trouble> {
-        let comparison = Comparison {
+    ) -> Result<(), CopyTrouble> {
+        let comparison = CopyComparison {
             gate,
             sums: &self.sums,
             backend: copy.backend,
@@ -276,7 +276,7 @@ impl Moved {
         let workers = cores.min(WORKERS_MAX).min(gate.most_queues()).max(1);
         let tell = || {
             let bytes = comparison.done.load(Ordering::Relaxed).min(of);
-            tell(Progress::Compared { bytes, of }).map_err(Trouble::Told)
+            tell(Progress::Compared { bytes, of }).map_err(CopyTrouble::Told)
         };
         together(workers, &comparison.failed, || comparison.run(), tell)?;
         Ok(())
@@ -287,13 +287,13 @@ impl Moved {
 fn together<T: Send>(
     workers: usize,
     failed: &AtomicBool,
-    work: impl Fn() -> Result<T, Trouble> + Sync,
-    mut tell: impl FnMut() -> Result<(), Trouble>,
-) -> Result<Vec<T>, Trouble> {
+    work: impl Fn() -> Result<T, CopyTrouble> + Sync,
+    mut tell: impl FnMut() -> Result<(), CopyTrouble>,
+) -> Result<Vec<T>, CopyTrouble> {
     let ended = AtomicUsize::new(0);
     let here = thread::current();
     let one = || {
-        let mut ending = Ending { failed, ended: &ended, here: &here, is_good: false };
+        let mut ending = ThreadEnding { failed, ended: &ended, here: &here, is_good: false };
         let done = work();
         ending.is_good = done.is_ok();
         done
@@ -306,7 +306,7 @@ fn together<T: Send>(
                 Ok(handle) => running.push(handle),
                 // Fewer do as well.
                 Err(_) if number > 0 => break,
-                Err(error) => return Err(Trouble::Thread(error)),
+                Err(error) => return Err(CopyTrouble::Thread(error)),
             }
         }
         let mut trouble = None;
@@ -332,14 +332,14 @@ fn together<T: Send>(
 }
 
 /// Tells the others when a thread ends, also by a panic.
-struct Ending<'a> {
+struct ThreadEnding<'a> {
     failed: &'a AtomicBool,
     ended: &'a AtomicUsize,
     here: &'a Thread,
     is_good: bool,
 }
 
-impl Drop for Ending<'_> {
+impl Drop for ThreadEnding<'_> {
     fn drop(&mut self) {
         if !self.is_good {
             self.failed.store(true, Ordering::Relaxed);

@@ -43,7 +43,7 @@ impl CopyError {
 
 /// Why a copy ended early.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum CopyTrouble {
     Open(OpenError),
     Memory(io::Error),
     /// Not one thread could be started.
@@ -87,7 +87,7 @@ pub(crate) enum Trouble {
 
 /// Remains of a copy that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Left {
+pub enum CopyRemains {
     /// Nothing: it was made aside.
     Nothing,
     /// A part of the copy, in this place.
@@ -96,7 +96,7 @@ pub enum Left {
     Kept,
 }
 
-impl fmt::Display for Left {
+impl fmt::Display for CopyRemains {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("nothing was kept"),
@@ -106,7 +106,7 @@ impl fmt::Display for Left {
     }
 }
 
-impl Trouble {
+impl CopyTrouble {
     /// The one to tell of: that others have stopped for it is nothing new.
     pub fn or(self, earlier: Option<Self>) -> Self {
         match earlier {
@@ -117,11 +117,11 @@ impl Trouble {
 
     /// For a copy that can go on later.
     pub fn into_kept(self, copy: &super::Copy, dest: &str) -> Error {
-        self.into_error(copy.source.name(), dest, Left::Kept)
+        self.into_error(copy.source.name(), dest, CopyRemains::Kept)
     }
 
     /// For whoever knows both sides, and what is left.
-    pub fn into_error(self, source: &str, dest: &str, left: Left) -> Error {
+    pub fn into_error(self, source: &str, dest: &str, left: CopyRemains) -> Error {
         let (name, action, offset, fault) = match self {
             Self::Open(error) => return error.into(),
             Self::Told(error) => return error,

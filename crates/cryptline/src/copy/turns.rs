@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use cryptline_engine::Buffer;
 
 /// Chunks that are begun, in the order of the source.
-pub(super) struct Turns(VecDeque<Turn>);
+pub(super) struct Turns(VecDeque<ChunkTurn>);
 
-enum Turn {
+enum ChunkTurn {
     /// Still to be read.
     Awaited {
         offset: u64,
@@ -43,12 +43,12 @@ impl Turns {
 
     /// Adds a chunk that is being read.
     pub fn begin(&mut self, offset: u64) {
-        self.0.push_back(Turn::Awaited { offset });
+        self.0.push_back(ChunkTurn::Awaited { offset });
     }
 
     /// Adds zeros.
     pub fn add_zeros(&mut self, len: usize) {
-        self.0.push_back(Turn::Here(OrderedChunk::Zeros(len)));
+        self.0.push_back(ChunkTurn::Here(OrderedChunk::Zeros(len)));
     }
 
     /// Notes that a chunk was read.
@@ -56,16 +56,16 @@ impl Turns {
     /// # Panics
     /// Where it was not begun.
     pub fn arrived(&mut self, offset: u64, buffer: Buffer) {
-        let is_it = |turn: &&mut Turn| matches!(turn, Turn::Awaited { offset: it } if *it == offset);
+        let is_it = |turn: &&mut ChunkTurn| matches!(turn, ChunkTurn::Awaited { offset: it } if *it == offset);
         let turn = self.0.iter_mut().find(is_it).expect("it was noted when it was submitted");
-        *turn = Turn::Here(OrderedChunk::Read { offset, buffer });
+        *turn = ChunkTurn::Here(OrderedChunk::Read { offset, buffer });
     }
 
     /// Takes the next chunk, if it is there.
     pub fn take(&mut self) -> Option<OrderedChunk> {
         match self.0.pop_front()? {
-            Turn::Here(chunk) => Some(chunk),
-            awaited @ Turn::Awaited { .. } => {
+            ChunkTurn::Here(chunk) => Some(chunk),
+            awaited @ ChunkTurn::Awaited { .. } => {
                 self.0.push_front(awaited);
                 None
             }

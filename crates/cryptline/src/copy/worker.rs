@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use cryptline_engine::{Arena, BackendChoice, Buffer, Channel, Completion, Fault, Gate, Op, Request, Submitted};
 use cryptline_sys::{is_zero, lock};
 
-use super::Trouble;
-use super::feed::{CHUNK, Feed, Piece, is_set};
+use super::CopyTrouble;
+use super::feed::{CHUNK, Feed, SourcePiece, is_set};
 use super::hashes::Hashes;
-use super::marks::{Held, Marks};
+use super::marks::{HeldChunks, WorkerMarks};
 use super::sums::Sum;
 use super::turns::{OrderedChunk, Turns};
 
@@ -49,7 +49,7 @@ pub(crate) enum Zeros {
 }
 
 /// State that all workers see.
-pub(super) struct Shared<'a> {
+pub(super) struct CopyShared<'a> {
     pub feed: Feed<'a>,
     pub dest: &'a Gate,
     pub backend: BackendChoice,
@@ -57,7 +57,7 @@ pub(super) struct Shared<'a> {
     pub sums: bool,
     /// Hashes of the whole: then there is one worker.
     pub hashes: Option<Mutex<Hashes>>,
-    pub marks: Marks,
+    pub marks: WorkerMarks,
     /// A flush each time so many bytes are written, which bounds what the page cache still has to write.
     pub flushed: u64,
     /// The caller wants no more.
@@ -76,14 +76,14 @@ pub(super) struct Shared<'a> {
     pub skipped: AtomicU64,
 }
 
-impl Shared<'_> {
+impl CopyShared<'_> {
     pub fn is_over(&self) -> bool {
         is_set(self.stop) || is_set(&self.failed)
     }
 }
 
 pub(super) struct Worker<'w, 'a> {
-    shared: &'w Shared<'a>,
+    shared: &'w CopyShared<'a>,
     channel: Channel,
     /// The number of the destination on the channel.
     dest: usize,
@@ -96,13 +96,13 @@ pub(super) struct Worker<'w, 'a> {
     /// Ranges that the destination cannot zero.
     unzeroed: Vec<(u64, usize)>,
     can_zero: bool,
-    held: Held<'w>,
+    held: HeldChunks<'w>,
     /// Everything before this was written when the flush began that is under way.
     flushing: Option<u64>,
 }
 
 impl<'w, 'a> Worker<'w, 'a> {
-    pub fn new(shared: &'w Shared<'a>, chunks: usize) -> Result<Self, Trouble> {
+    pub fn new(shared: &'w CopyShared<'a>, chunks: usize) -> Result<Self, CopyTrouble> {
         let dest_gate = std::slice::from_ref(shared.dest);
         let (channel, dest) = match &shared.feed {
             Feed::Device { gate, .. } => {
@@ -114,8 +114,8 @@ impl<'w, 'a> Worker<'w, 'a> {
                 (channel, ALONE)
             }
         };
-        let mut channel = channel.map_err(Trouble::Open)?;
-        let arena = channel.buffers(CHUNK, BUFFERS).map_err(Trouble::Memory)?;
+        let mut channel = channel.map_err(CopyTrouble::Open)?;
+        let arena = channel.buffers(CHUNK, BUFFERS).map_err(CopyTrouble::Memory)?;
         Ok(Self {
             shared,
             channel,
@@ -126,20 +126,20 @@ impl<'w, 'a> Worker<'w, 'a> {
             turns: Turns::with_capacity(if shared.hashes.is_some() { BEGUN } else { 0 }),
             unzeroed: Vec::with_capacity(DEPTH as usize),
             can_zero: shared.dest.geometry().write_zeroes,
-            held: Held::new(&shared.marks, DEPTH as usize),
+            held: HeldChunks::new(&shared.marks, DEPTH as usize),
             flushing: None,
         })
     }
 
     /// Copies until nothing is left, and what was read on the way.
-    pub fn run(mut self) -> Result<Vec<Sum>, Trouble> {
+    pub fn run(mut self) -> Result<Vec<Sum>, CopyTrouble> {
         let mut is_fed = true;
         loop {
             while let Some(completion) = self.done.pop() {
                 self.end(completion)?;
             }
             if self.shared.is_over() {
-                return Err(Trouble::Stopped);
+                return Err(CopyTrouble::Stopped);
             }
             let mut is_full = self.is_full();
             while self.done.is_empty() && !is_full && (is_fed || !self.unzeroed.is_empty()) {
@@ -149,11 +149,11 @@ impl<'w, 'a> Worker<'w, 'a> {
                 }
                 if self.dest == ALONE {
                     // Hands over what there is: the next bytes may be long in coming.
-                    self.channel.poll(&mut self.done).map_err(Trouble::Ring)?;
+                    self.channel.poll(&mut self.done).map_err(CopyTrouble::Ring)?;
                 }
                 is_full |= self.is_full();
                 if self.shared.is_over() {
-                    return Err(Trouble::Stopped);
+                    return Err(CopyTrouble::Stopped);
                 }
             }
             if !self.done.is_empty() {
@@ -164,7 +164,7 @@ impl<'w, 'a> Worker<'w, 'a> {
                 return Ok(self.sums);
             }
             self.channel.ring_mut().wake_by(Instant::now() + PATIENCE);
-            self.channel.wait(&mut self.done).map_err(Trouble::Ring)?;
+            self.channel.wait(&mut self.done).map_err(CopyTrouble::Ring)?;
         }
     }
 
@@ -174,7 +174,7 @@ impl<'w, 'a> Worker<'w, 'a> {
     }
 
     /// Begins a chunk; `false` at the end of the source.
-    fn begin(&mut self, mut buffer: Buffer) -> Result<bool, Trouble> {
+    fn begin(&mut self, mut buffer: Buffer) -> Result<bool, CopyTrouble> {
         if let Some((offset, len)) = self.unzeroed.pop() {
             buffer.set_len(len);
             buffer.fill(0);
@@ -186,14 +186,14 @@ impl<'w, 'a> Worker<'w, 'a> {
         self.held.about_to_take(&shared.feed);
         match shared.feed.next(&mut buffer, || shared.is_over())? {
             None => return Ok(false),
-            Some(Piece::Read { offset, len }) => {
+            Some(SourcePiece::Read { offset, len }) => {
                 buffer.set_len(len);
                 if shared.hashes.is_some() {
                     self.turns.begin(offset);
                 }
                 self.submit(0, Request::read(offset, buffer, 0));
             }
-            Some(Piece::Here { offset, len, came }) => {
+            Some(SourcePiece::Here { offset, len, came }) => {
                 buffer.set_len(len);
                 if let Some(hashes) = &shared.hashes {
                     // They come in their order.
@@ -201,7 +201,7 @@ impl<'w, 'a> Worker<'w, 'a> {
                 }
                 self.write(offset, buffer);
             }
-            Some(Piece::Zeros { offset, len }) => {
+            Some(SourcePiece::Zeros { offset, len }) => {
                 buffer.set_len(len);
                 if shared.sums {
                     self.sums.push(Sum::of_zeros(offset, len));
@@ -230,7 +230,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         }
     }
 
-    fn end(&mut self, completion: Completion) -> Result<(), Trouble> {
+    fn end(&mut self, completion: Completion) -> Result<(), CopyTrouble> {
         let Request { offset, op, data, len, token } = completion.request;
         match (op, data, completion.result) {
             (Op::Read, Some(buffer), Ok(())) if self.shared.hashes.is_some() => {
@@ -241,7 +241,7 @@ impl<'w, 'a> Worker<'w, 'a> {
                 self.write(offset, buffer);
                 self.held.remove(offset);
             }
-            (Op::Read, _, Err(fault)) => return Err(Trouble::Read { offset, fault }),
+            (Op::Read, _, Err(fault)) => return Err(CopyTrouble::Read { offset, fault }),
             (Op::Write | Op::WriteFua, _, Ok(())) => {
                 self.held.remove(offset);
                 self.count(usize::try_from(len).unwrap_or(CHUNK), true);
@@ -263,8 +263,8 @@ impl<'w, 'a> Worker<'w, 'a> {
                     self.shared.marks.note(mark);
                 }
             }
-            (Op::Flush, _, Err(fault)) => return Err(Trouble::Flush(fault)),
-            (_, _, Err(fault)) => return Err(Trouble::Write { offset, fault }),
+            (Op::Flush, _, Err(fault)) => return Err(CopyTrouble::Flush(fault)),
+            (_, _, Err(fault)) => return Err(CopyTrouble::Write { offset, fault }),
             (_, _, Ok(())) => {}
         }
         Ok(())

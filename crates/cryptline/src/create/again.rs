@@ -12,15 +12,15 @@ use std::sync::atomic::Ordering;
 
 use cryptline_cipher::CipherSpec;
 use cryptline_engine::base::Image;
-use cryptline_luks::format::{FormatOptions, KdfKind, Version};
-use cryptline_luks::{KdfLimits, Segment, SegmentPolicy, UnlockOptions};
+use cryptline_luks::format::{FormatOptions, KdfKind, LuksVersion};
+use cryptline_luks::{DataSegment, KdfLimits, SegmentPolicy, UnlockOptions};
 use cryptline_sys::SecretBuf;
 
-use super::fill::{Prepared, Rest};
+use super::fill::{Prepared, PriorContents};
 use super::{Create, Created, Draft, Durable, Progress};
 use crate::Result;
 use crate::Zeroes;
-use crate::copy::{Copy, Found, Journal, Left, Moved, ResumeError, Room, Transfer, Trouble};
+use crate::copy::{Copy, CopyJournal, CopyRemains, CopyTrouble, FoundTraces, Moved, ResumeError, SourceRoom, Transfer};
 use crate::error::Problem;
 use crate::keys::with_keys;
 use crate::target::Target;
@@ -38,25 +38,25 @@ impl Create {
         let (source, size) = source.ok_or_else(no_source)?;
         let draft = Draft::kept(path, self.replace)?;
         let part = || draft.path().to_owned();
-        let kept = |error| Trouble::Grow(error).into_kept(&copy, &name);
-        let found = Journal::find(draft.file(), size, source).map_err(kept)?;
+        let kept = |error| CopyTrouble::Grow(error).into_kept(&copy, &name);
+        let found = CopyJournal::find(draft.file(), size, source).map_err(kept)?;
         let passphrase = with_keys(|| self.new_passphrase(&name))?;
         let (journal, prepared, end) = match found {
-            Found::Another => {
+            FoundTraces::Another => {
                 return Err(Problem::Resume(ResumeError::Changed { part: part() }).on(&name));
             }
-            Found::Same(record) => {
+            FoundTraces::Same(record) => {
                 let prepared = self.begun(&draft, &name, passphrase)?;
                 let room = self.room(&prepared, size, &name)?;
-                let journal = Journal::go_on(draft.file(), room, record);
+                let journal = CopyJournal::go_on(draft.file(), room, record);
                 (journal, prepared, room.end)
             }
-            Found::Nothing => {
+            FoundTraces::Nothing => {
                 let data = size.next_multiple_of(512);
                 let prepared = self.prepare(&name, passphrase, data, &self.format)?;
                 let room = self.room(&prepared, size, &name)?;
-                let first = || self.put_prepared(Durable(draft.file()), &prepared, Rest::IsZeros);
-                let journal = Journal::begin(draft.file(), room, size, source, first);
+                let first = || self.put_prepared(Durable(draft.file()), &prepared, PriorContents::IsZeros);
+                let journal = CopyJournal::begin(draft.file(), room, size, source, first);
                 (journal.map_err(kept)?, prepared, room.end)
             }
         };
@@ -71,7 +71,7 @@ impl Create {
             Err(trouble) => return Err(draft.not_kept(trouble, &copy, &name)),
         };
         if copy.stop.load(Ordering::Relaxed) {
-            return Err(Problem::CopyStopped(Left::Kept).on(name));
+            return Err(Problem::CopyStopped(CopyRemains::Kept).on(name));
         }
         draft.set_size(end, self.preallocate)?;
         draft.sync()?;
@@ -108,8 +108,8 @@ impl Create {
             seed: _,
         } = &self.format;
         let version = match version {
-            Version::Luks1 => "1",
-            Version::Luks2 => "2",
+            LuksVersion::Luks1 => "1",
+            LuksVersion::Luks2 => "2",
         };
         let kdf = kdf.map_or("", |kdf| match kdf {
             KdfKind::Pbkdf2 => "pbkdf2",
@@ -149,7 +149,7 @@ impl Create {
         fields.iter().map(field).collect()
     }
 
-    fn room(&self, prepared: &Prepared, size: u64, name: &str) -> Result<Room> {
+    fn room(&self, prepared: &Prepared, size: u64, name: &str) -> Result<SourceRoom> {
         let start = prepared.start;
         let least = start + size.next_multiple_of(prepared.sector);
         let end = self.size.unwrap_or(least);
@@ -157,7 +157,7 @@ impl Create {
             let (has, needs) = (end.saturating_sub(start), least - start);
             return Err(Problem::CopyTooSmall { has, needs }.on(name));
         }
-        Ok(Room { start, end })
+        Ok(SourceRoom { start, end })
     }
 
     /// The header that an earlier run has made.
@@ -205,7 +205,7 @@ impl Create {
 
     /// Tells which cipher a segment has, where it is not the one that was asked for: whoever could write to the file
     /// meanwhile may have put a weaker one there.
-    fn check_cipher(&self, segment: &Segment) -> std::result::Result<(), String> {
+    fn check_cipher(&self, segment: &DataSegment) -> std::result::Result<(), String> {
         let asked = CipherSpec::parse(&self.format.cipher).ok();
         match (&segment.cipher, asked) {
             (Some(found), Some(asked)) if found.is_alike(&asked) && found.wraps(u64::MAX) == asked.wraps(u64::MAX) => {
@@ -222,8 +222,8 @@ impl Create {
         name: &str,
         prepared: &Prepared,
         copy: &Copy,
-        journal: &Journal<'_>,
-    ) -> Result<std::result::Result<Moved, Trouble>> {
+        journal: &CopyJournal<'_>,
+    ) -> Result<std::result::Result<Moved, CopyTrouble>> {
         let volume = self.volume_in(draft, name, prepared, Zeroes::Decrypt)?;
         let tell = |progress: Progress<'_>| self.tell(progress);
         let transfer = Transfer::new(copy, volume.gate(), copy.holes.written_as(), &tell);
@@ -247,7 +247,7 @@ impl Create {
         name: &str,
         prepared: &Prepared,
         copy: &Copy,
-        journal: &Journal<'_>,
+        journal: &CopyJournal<'_>,
     ) -> Result<bool> {
         let Some(from) = copy.source.gate() else {
             return Ok(true);
@@ -291,7 +291,7 @@ mod tests {
             of(|it| it.subsystem = "a".into()),
             of(|it| it.label = ";subsystem=1:a".into()),
             of(|it| it.kdf = Some(KdfKind::Pbkdf2)),
-            of(|it| it.version = Version::Luks1),
+            of(|it| it.version = LuksVersion::Luks1),
         ];
         let seeded = [1, 2].map(|byte| {
             let format = FormatOptions { seed: seed(byte), ..FormatOptions::default() };

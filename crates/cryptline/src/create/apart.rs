@@ -10,28 +10,28 @@
 //! cannot have its own.
 
 use super::draft;
-use super::fill::{Prepared, Rest};
+use super::fill::{Prepared, PriorContents};
 use super::{Create, Draft, Durable, Progress};
 use crate::Result;
-use crate::base::Source;
+use crate::base::BaseSource;
 use crate::copy::{Copy, ResumeError};
 use crate::error::{Error, Problem};
 use crate::target::Target;
 
 impl Create {
     /// Refuses a header in the place of its data, which would be lost, before anything else is done.
-    pub(super) fn refuse_over_data(&self, target: &Source) -> Result<()> {
+    pub(super) fn refuse_over_data(&self, target: &BaseSource) -> Result<()> {
         let Some(path) = &self.header else {
             return Ok(());
         };
-        if matches!(target, Source::Target(target) if target.is_replaced_by(path)) {
+        if matches!(target, BaseSource::Target(target) if target.is_replaced_by(path)) {
             return Err(Problem::HeaderOverData.on(path.display()));
         }
         Ok(())
     }
 
     /// Refuses another place for the header that is none.
-    pub(super) fn refuse_header(&self, target: &Source, copy: &Copy) -> Result<()> {
+    pub(super) fn refuse_header(&self, target: &BaseSource, copy: &Copy) -> Result<()> {
         let Some(path) = &self.header else {
             return Ok(());
         };
@@ -55,7 +55,7 @@ impl Create {
             self.tell(Progress::SetAside(&aside))?;
         }
         draft.set_size(prepared.bytes.len() as u64, false)?;
-        let put = self.put_prepared(Durable(draft.file()), prepared, Rest::IsZeros);
+        let put = self.put_prepared(Durable(draft.file()), prepared, PriorContents::IsZeros);
         put.map_err(|source| draft::failed("write", &path.display().to_string(), source))?;
         draft.sync()?;
         Ok(Some(draft))

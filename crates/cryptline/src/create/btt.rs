@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use cryptline_engine::Fault;
 use cryptline_engine::base::PersistentMemory;
 use cryptline_engine::btt::layout::{ARENA_MIN, START_V1, arenas, is_sector_size};
-use cryptline_engine::btt::{Btt, Medium, NewTable};
+use cryptline_engine::btt::{Btt, BttMedium, NewTable};
 use cryptline_sys::SecretBuf;
 
 use super::draft::Draft;

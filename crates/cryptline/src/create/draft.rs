@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::Result;
-use crate::copy::{Copy, Left, ResumeError, Trouble};
+use crate::copy::{Copy, CopyRemains, CopyTrouble, ResumeError};
 use crate::durable;
 use crate::error::{Error, Problem};
 
@@ -26,7 +26,7 @@ const NEW: &str = ".cryptline-new";
 /// A volume in the making: a file in the folder of its final place, readable by its owner only. Removed when dropped,
 /// unless published or kept, or needed for data that is where it should be.
 pub struct Draft {
-    file: Held,
+    file: HeldDraft,
     /// Links resolved, so that a link is not replaced by the file it should lead to.
     place: PathBuf,
     name: String,
@@ -34,7 +34,7 @@ pub struct Draft {
     old: Option<Image>,
 }
 
-enum Held {
+enum HeldDraft {
     Temporary(NamedTempFile),
     /// The same under a name by which it is found, and which it keeps where it cannot have its own.
     Found(NamedTempFile),
@@ -52,7 +52,7 @@ impl Draft {
             .prefix(".cryptline-")
             .tempfile_in(folder_of(&place))
             .map_err(|error| not_made(&place, &name, error))?;
-        Ok(Self { file: Held::Temporary(file), place, name, old })
+        Ok(Self { file: HeldDraft::Temporary(file), place, name, old })
     }
 
     /// The same under a name that is always the same, so that another process can go on with it.
@@ -67,14 +67,14 @@ impl Draft {
         if old.is_err() && is_empty() {
             let _ = std::fs::remove_file(&part);
         }
-        Ok(Self { old: old?, file: Held::Kept(file, part), place, name })
+        Ok(Self { old: old?, file: HeldDraft::Kept(file, part), place, name })
     }
 
     /// The open file.
     pub fn file(&self) -> &File {
         match &self.file {
-            Held::Temporary(file) | Held::Found(file) => file.as_file(),
-            Held::Kept(file, _) => file,
+            HeldDraft::Temporary(file) | HeldDraft::Found(file) => file.as_file(),
+            HeldDraft::Kept(file, _) => file,
         }
     }
 
@@ -87,14 +87,14 @@ impl Draft {
     /// Where it is for now.
     pub fn path(&self) -> &Path {
         match &self.file {
-            Held::Temporary(file) | Held::Found(file) => file.path(),
-            Held::Kept(_, path) => path,
+            HeldDraft::Temporary(file) | HeldDraft::Found(file) => file.path(),
+            HeldDraft::Kept(_, path) => path,
         }
     }
 
     /// Removes it, though it would be kept.
     pub fn remove(self) {
-        if let Held::Kept(file, path) = &self.file
+        if let HeldDraft::Kept(file, path) = &self.file
             && is_at(file, path)
         {
             let _ = std::fs::remove_file(path);
@@ -102,10 +102,10 @@ impl Draft {
     }
 
     /// Why the copy that goes on later in it has ended. Nobody should go on with what is wrong already.
-    pub fn not_kept(self, trouble: Trouble, copy: &Copy, name: &str) -> Error {
-        if let Trouble::Changed | Trouble::Differs { .. } = trouble {
+    pub fn not_kept(self, trouble: CopyTrouble, copy: &Copy, name: &str) -> Error {
+        if let CopyTrouble::Changed | CopyTrouble::Differs { .. } = trouble {
             self.remove();
-            return trouble.into_error(copy.source.name(), name, Left::Nothing);
+            return trouble.into_error(copy.source.name(), name, CopyRemains::Nothing);
         }
         trouble.into_kept(copy, name)
     }
@@ -171,7 +171,7 @@ impl Draft {
     /// it has. [`publish`](Self::publish) tells whether names there are durable.
     pub fn found_by_its_data(mut self) -> Result<Self> {
         let (at, path) = (beside(&self.place, NEW), self.path().to_owned());
-        if let Held::Temporary(file) = &mut self.file {
+        if let HeldDraft::Temporary(file) = &mut self.file {
             file.disable_cleanup(true);
         }
         let found = self.named_so(&at).map_err(|error| Problem::HeaderKept(path, error).on(at.display()))?;
@@ -181,10 +181,10 @@ impl Draft {
 
     fn named_so(self, at: &Path) -> io::Result<Self> {
         let file = match self.file {
-            Held::Temporary(file) => {
+            HeldDraft::Temporary(file) => {
                 let (file, path) = file.into_parts();
                 path.persist_noclobber(at).map_err(|refused| refused.error)?;
-                Held::Found(NamedTempFile::from_parts(file, TempPath::try_from_path(at)?))
+                HeldDraft::Found(NamedTempFile::from_parts(file, TempPath::try_from_path(at)?))
             }
             other => other,
         };
@@ -220,8 +220,8 @@ impl Draft {
         let Self { file, place, name, old: _old } = self;
         let persist = |file: NamedTempFile| if force { file.persist(&place) } else { file.persist_noclobber(&place) };
         let published = match file {
-            Held::Temporary(file) => persist(file).map_err(|it| it.error).map(drop),
-            Held::Found(file) => {
+            HeldDraft::Temporary(file) => persist(file).map_err(|it| it.error).map(drop),
+            HeldDraft::Found(file) => {
                 let given = persist(file).map(drop);
                 given.map_err(|refused| match refused.file.keep() {
                     Ok((_, at)) => Problem::HeaderKept(at, refused.error).on(&name),
@@ -229,8 +229,8 @@ impl Draft {
                 })?;
                 Ok(())
             }
-            Held::Kept(file, path) if is_at(&file, &path) => rename(&path, &place, force),
-            Held::Kept(..) => Err(io::ErrorKind::NotFound.into()),
+            HeldDraft::Kept(file, path) if is_at(&file, &path) => rename(&path, &place, force),
+            HeldDraft::Kept(..) => Err(io::ErrorKind::NotFound.into()),
         };
         published.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => exists(&name, None),

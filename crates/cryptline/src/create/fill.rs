@@ -14,17 +14,17 @@ use std::path::Path;
 
 use cryptline_engine::base::Image;
 use cryptline_luks::format::FormatOptions;
-use cryptline_luks::{Header, SegmentPolicy};
+use cryptline_luks::{LuksHeader, SegmentPolicy};
 use cryptline_sys::{SecretBuf, is_zero};
 
 use super::{Create, Created, Draft, Durable, Progress, draft, fit_sector, is_device, made_no_header};
-use crate::base::{Base, Source};
-use crate::copy::{Copy, Left, Moved, Transfer, Trouble};
+use crate::base::{Base, BaseSource};
+use crate::copy::{Copy, CopyRemains, CopyTrouble, Moved, Transfer};
 use crate::error::Problem;
 use crate::keys::with_keys;
 use crate::setters::setters;
 use crate::target::Target;
-use crate::{DispatchOptions, Mode, Open, Result, Warning, Zeroes};
+use crate::{DispatchMode, DispatchOptions, Open, Result, Warning, Zeroes};
 
 /// Memory for the making of a header; no default one is longer.
 pub(super) const HEADER_MAX: usize = 16 << 20;
@@ -37,12 +37,12 @@ const UNKNOWN: u64 = 1 << 40;
 
 /// The threads of a copy, and of a comparison, are as many as there are cores.
 fn inline() -> DispatchOptions {
-    DispatchOptions { both: Some(Mode::Inline), ..DispatchOptions::default() }
+    DispatchOptions { both: Some(DispatchMode::Inline), ..DispatchOptions::default() }
 }
 
 /// Contents of the place where a header goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rest {
+pub(super) enum PriorContents {
     /// A new file: what stays zeros takes no room.
     IsZeros,
     /// The same, where [the key slots](put_key_slots) are already.
@@ -57,7 +57,7 @@ pub(super) struct Prepared {
     pub slots: usize,
     /// Where the data begins, in bytes: behind the header, unless that is elsewhere.
     pub start: u64,
-    pub header: Header,
+    pub header: LuksHeader,
     pub key: SecretBuf,
     pub passphrase: SecretBuf,
     /// Bytes in a cipher sector.
@@ -72,19 +72,19 @@ impl Create {
     }
 
     /// Makes the volume and fills it.
-    pub(super) fn create_from(&self, source: &Source, copy: Copy) -> Result<Created> {
+    pub(super) fn create_from(&self, source: &BaseSource, copy: Copy) -> Result<Created> {
         self.refuse_header(source, &copy)?;
         let mut created = match source {
-            Source::Target(Target::Path(path)) if !is_device(path) => self.in_file_from(path, copy),
-            Source::Target(Target::Path(path) | Target::Pmem(path) | Target::Btt(path)) => {
+            BaseSource::Target(Target::Path(path)) if !is_device(path) => self.in_file_from(path, copy),
+            BaseSource::Target(Target::Path(path) | Target::Pmem(path) | Target::Btt(path)) => {
                 self.in_place_from(source, Some(path), copy)
             }
-            Source::Target(Target::Slice(slice)) if !slice.of.is_memory() => self.in_place_from(source, None, copy),
-            Source::Target(Target::Nbd(_) | Target::Rbd(_))
-            | Source::Medium(_)
-            | Source::Device(_)
-            | Source::Image(_) => self.in_place_from(source, None, copy),
-            Source::Target(target) => Err(Problem::NoPlace(target.to_string()).into()),
+            BaseSource::Target(Target::Slice(slice)) if !slice.of.is_memory() => self.in_place_from(source, None, copy),
+            BaseSource::Target(Target::Nbd(_) | Target::Rbd(_))
+            | BaseSource::Medium(_)
+            | BaseSource::Device(_)
+            | BaseSource::Image(_) => self.in_place_from(source, None, copy),
+            BaseSource::Target(target) => Err(Problem::NoPlace(target.to_string()).into()),
         }?;
         created.warnings.extend(Warning::of_key_memory());
         Ok(created)
@@ -124,14 +124,14 @@ impl Create {
         let grows = known.is_none() && self.size.is_none();
         let moved = self.fill_file(&draft, &name, &prepared, &copy, grows)?;
         if header.is_none() {
-            self.put_prepared(Durable(draft.file()), &prepared, Rest::HasKeySlots)
+            self.put_prepared(Durable(draft.file()), &prepared, PriorContents::HasKeySlots)
                 .map_err(|source| draft::failed("write", &name, source))?;
         }
         // What was written behind the end of a stream was hashed, too.
         if copy.verify {
             let open = self.reopen(&draft, &prepared, &copy);
             let volume = with_header(open, header.as_ref().map(Draft::path)).open()?;
-            self.compare(&volume, &copy, &moved, &name, Left::Nothing)?;
+            self.compare(&volume, &copy, &moved, &name, CopyRemains::Nothing)?;
         }
         if grows {
             let data = moved.bytes.next_multiple_of(prepared.sector).max(prepared.sector);
@@ -193,7 +193,7 @@ impl Create {
         let volume = self.volume_in(draft, name, prepared, Zeroes::Decrypt)?;
         let start = prepared.start;
         let grow = |room: u64| {
-            let grown = draft.file().set_len(start + room).map_err(Trouble::Grow);
+            let grown = draft.file().set_len(start + room).map_err(CopyTrouble::Grow);
             grown.map(|()| {
                 volume.grow();
             })
@@ -203,7 +203,7 @@ impl Create {
             grow: grows.then_some(&grow),
             ..Transfer::new(copy, volume.gate(), copy.holes.written_as(), &tell)
         };
-        transfer.run().map_err(|trouble| trouble.into_error(copy.source.name(), name, Left::Nothing))
+        transfer.run().map_err(|trouble| trouble.into_error(copy.source.name(), name, CopyRemains::Nothing))
     }
 
     /// The volume in an unfinished file.
@@ -229,13 +229,13 @@ impl Create {
         &self,
         mut device: impl Write + Seek,
         prepared: &Prepared,
-        place: Rest,
+        place: PriorContents,
     ) -> std::io::Result<()> {
         let (first, rest) = prepared.bytes.split_at(FIRST);
         match place {
-            Rest::IsZeros => put_data(&mut device, FIRST, rest)?,
-            Rest::HasKeySlots => put_data(&mut device, FIRST, &prepared.bytes[FIRST..prepared.slots])?,
-            Rest::IsUnknown => {
+            PriorContents::IsZeros => put_data(&mut device, FIRST, rest)?,
+            PriorContents::HasKeySlots => put_data(&mut device, FIRST, &prepared.bytes[FIRST..prepared.slots])?,
+            PriorContents::IsUnknown => {
                 device.seek(SeekFrom::Start(FIRST as u64))?;
                 device.write_all(rest)?;
             }
@@ -274,7 +274,7 @@ impl Create {
         copy: &Copy,
         moved: &Moved,
         name: &str,
-        left: Left,
+        left: CopyRemains,
     ) -> Result<()> {
         let tell = |progress: Progress<'_>| self.tell(progress);
         let compared = moved.compare(volume.gate(), copy, &tell);

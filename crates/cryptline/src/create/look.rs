@@ -213,16 +213,16 @@ pub fn what_is_there(
 }
 
 /// Returns what is known from `at` on of `len` bytes.
-pub fn known(gate: &Gate, at: u64, len: u64) -> Known {
+pub fn known(gate: &Gate, at: u64, len: u64) -> KnownPart {
     match gate.extent(at, len) {
-        Ok(extent) => Known { len: extent.len, zeros: extent.zero },
-        Err(_) => Known { len, zeros: false },
+        Ok(extent) => KnownPart { len: extent.len, zeros: extent.zero },
+        Err(_) => KnownPart { len, zeros: false },
     }
 }
 
 /// Knowledge about a part of a device from a place on.
 #[derive(Clone, Copy)]
-pub struct Known {
+pub struct KnownPart {
     /// Its bytes, at least one.
     pub len: u64,
     /// All of them are zeros. Where nobody knows, they are not.
@@ -236,7 +236,7 @@ pub struct Known {
 pub fn device_holds(
     device: &mut (impl Read + Seek),
     written: u64,
-    known: impl Fn(u64, u64) -> Known,
+    known: impl Fn(u64, u64) -> KnownPart,
     tell: impl FnMut(u64, u64) -> Result<()>,
 ) -> Result<Option<&'static str>> {
     let size = device.seek(SeekFrom::End(0)).map_err(unread)?;
@@ -275,7 +275,7 @@ struct Eye<'a, D, K, T> {
     of: u64,
 }
 
-impl<D: Read + Seek, K: Fn(u64, u64) -> Known, T: FnMut(u64, u64) -> Result<()>> Eye<'_, D, K, T> {
+impl<D: Read + Seek, K: Fn(u64, u64) -> KnownPart, T: FnMut(u64, u64) -> Result<()>> Eye<'_, D, K, T> {
     /// Looks at all of a range.
     fn sees_data(&mut self, range: Range<u64>) -> Result<bool> {
         let mut at = range.start;

@@ -69,9 +69,9 @@ fn what_is_known_to_be_zeros_is_not_read() {
     bytes.get_mut()[3 << 20] = 1;
     let looked = |bytes: &mut Cursor<Vec<u8>>, hole: Range<u64>| {
         let known = |at, len: u64| match hole.contains(&at) {
-            true => Known { len: len.min(hole.end - at), zeros: true },
-            false if at < hole.start => Known { len: len.min(hole.start - at), zeros: false },
-            false => Known { len, zeros: false },
+            true => KnownPart { len: len.min(hole.end - at), zeros: true },
+            false if at < hole.start => KnownPart { len: len.min(hole.start - at), zeros: false },
+            false => KnownPart { len, zeros: false },
         };
         device_holds(bytes, 0, known, |_, _| Ok(())).unwrap().is_some()
     };
@@ -133,8 +133,8 @@ impl Seek for Runs {
     }
 }
 
-fn unknown(_: u64, len: u64) -> Known {
-    Known { len, zeros: false }
+fn unknown(_: u64, len: u64) -> KnownPart {
+    KnownPart { len, zeros: false }
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn what_is_not_written_is_looked_at_in_whole_where_it_is_little() {
         let middle = first.start + 100_000;
         let borders = [first.start, middle, first.end, second.start, second.end];
         let len = borders.into_iter().find(|border| at < *border).map_or(len, |border| len.min(border - at));
-        Known { len, zeros: !first.contains(&at) && !second.contains(&at) }
+        KnownPart { len, zeros: !first.contains(&at) && !second.contains(&at) }
     };
     let held = |data| device_holds(&mut Runs::new(Vec::new(), data), 0, known, |_, _| Ok(())).unwrap();
     for data in [first.start, first.start + 99_999, first.end - 1, second.start, second.end - 1] {
@@ -188,9 +188,9 @@ fn little_data_of_a_large_device_is_seen_where_holes_are_known() {
         assert!(at + len <= Runs::SIZE, "{at} + {len}");
         let next = runs.iter().find(|run| at < run.end);
         match next {
-            Some(run) if at >= run.start => Known { len: len.min(run.end - at), zeros: false },
-            Some(run) => Known { len: len.min(run.start - at), zeros: true },
-            None => Known { len, zeros: true },
+            Some(run) if at >= run.start => KnownPart { len: len.min(run.end - at), zeros: false },
+            Some(run) => KnownPart { len: len.min(run.start - at), zeros: true },
+            None => KnownPart { len, zeros: true },
         }
     };
     for data in [runs[0].start, runs[41].start + 70_000, runs[98].end - 1] {

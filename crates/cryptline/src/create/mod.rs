@@ -26,13 +26,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cryptline_engine::base::Image;
-use cryptline_luks::format::{FormatOptions, Version, format, format_with_key};
+use cryptline_luks::format::{FormatOptions, LuksVersion, format, format_with_key};
 use cryptline_luks::{KEY_LEN_MAX, KdfLimits, SegmentPolicy, UnlockOptions};
 use cryptline_sys::SecretBuf;
 
 pub use btt::{CreateBtt, CreatedBtt};
 
-use crate::base::{Access, BaseDevice, Source};
+use crate::base::{Access, BaseDevice, BaseSource};
 use crate::bytes::GateBytes;
 use crate::copy::{Copied, Copy, Holes};
 use crate::error::{Error, Problem};
@@ -144,7 +144,7 @@ impl Create {
 
     /// A volume on anything that can be read and written.
     pub fn medium(medium: impl Medium) -> Self {
-        Self::at(Source::Medium(Arc::new(medium)).into())
+        Self::at(BaseSource::Medium(Arc::new(medium)).into())
     }
 
     fn at(given: Given) -> Self {
@@ -228,20 +228,20 @@ impl Create {
         }
         let mut created = with_keys(|| match (&source, &self.header) {
             (_, Some(header)) => self.in_file(header),
-            (Source::Target(Target::Path(path)), _) if !self.in_place && !is_device(path) => self.in_file(path),
-            (Source::Target(Target::Path(path) | Target::Pmem(path) | Target::Btt(path)), _) => {
+            (BaseSource::Target(Target::Path(path)), _) if !self.in_place && !is_device(path) => self.in_file(path),
+            (BaseSource::Target(Target::Path(path) | Target::Pmem(path) | Target::Btt(path)), _) => {
                 self.put_in_place(&source, Some(path))
             }
             // Looked through as it is: where its bytes lie in a file is not known here.
-            (Source::Target(Target::Slice(slice)), _) if !slice.of.is_memory() => self.put_in_place(&source, None),
+            (BaseSource::Target(Target::Slice(slice)), _) if !slice.of.is_memory() => self.put_in_place(&source, None),
             (
-                Source::Target(Target::Nbd(_) | Target::Rbd(_))
-                | Source::Medium(_)
-                | Source::Device(_)
-                | Source::Image(_),
+                BaseSource::Target(Target::Nbd(_) | Target::Rbd(_))
+                | BaseSource::Medium(_)
+                | BaseSource::Device(_)
+                | BaseSource::Image(_),
                 _,
             ) => self.put_in_place(&source, None),
-            (Source::Target(target), _) => Err(Problem::NoPlace(target.to_string()).into()),
+            (BaseSource::Target(target), _) => Err(Problem::NoPlace(target.to_string()).into()),
         })?;
         created.warnings.extend(Warning::of_key_memory());
         Ok(created)
@@ -277,7 +277,7 @@ impl Create {
     }
 
     /// On a device that is there already.
-    fn put_in_place(&self, target: &Source, path: Option<&Path>) -> Result<Created> {
+    fn put_in_place(&self, target: &BaseSource, path: Option<&Path>) -> Result<Created> {
         let (device, options) = self.open_place(target, path, None)?;
         let size = device.gate.geometry().size;
         let mut bytes = GateBytes::new(&device.gate)?;
@@ -329,7 +329,7 @@ impl Create {
     /// Opens a device that is there already, and looks whether it may be overwritten; what to make there.
     fn open_place(
         &self,
-        target: &Source,
+        target: &BaseSource,
         path: Option<&Path>,
         copy: Option<&Copy>,
     ) -> Result<(BaseDevice, FormatOptions)> {
@@ -357,8 +357,8 @@ impl Create {
             device.warnings.extend(warning);
         }
         let unit = match options.version {
-            Version::Luks1 => 512,
-            Version::Luks2 => options.sector_size.unwrap_or(sector.min(LARGEST_SECTOR)),
+            LuksVersion::Luks1 => 512,
+            LuksVersion::Luks2 => options.sector_size.unwrap_or(sector.min(LARGEST_SECTOR)),
         };
         let fits = device.check_sectors(unit);
         fits.map_err(|error| error.on(target))?;
@@ -376,7 +376,7 @@ impl Create {
     fn refuse_contents(
         &self,
         device: &BaseDevice,
-        target: &Source,
+        target: &BaseSource,
         path: Option<&Path>,
         options: &FormatOptions,
         copy: Option<&Copy>,
@@ -456,8 +456,8 @@ fn fit_sector(options: &mut FormatOptions, size: u64) {
 /// usual.
 fn fit_to_rbd(options: &mut FormatOptions, stripe_period: u64, size: u64) -> Option<Warning> {
     let usual = match options.version {
-        Version::Luks1 => 2 << 20,
-        Version::Luks2 => 16 << 20,
+        LuksVersion::Luks1 => 2 << 20,
+        LuksVersion::Luks2 => 16 << 20,
     };
     let mut warning = None;
     if options.data_offset.is_none() && !options.detached {
@@ -469,7 +469,7 @@ fn fit_to_rbd(options: &mut FormatOptions, stripe_period: u64, size: u64) -> Opt
             warning = Some(Warning::CephOffset { wanted });
         }
     }
-    if options.version == Version::Luks2 && size.is_multiple_of(u64::from(LARGEST_SECTOR)) {
+    if options.version == LuksVersion::Luks2 && size.is_multiple_of(u64::from(LARGEST_SECTOR)) {
         options.sector_size.get_or_insert(LARGEST_SECTOR);
     }
     warning
@@ -493,7 +493,7 @@ fn made_no_header(error: cryptline_luks::Error, name: &str) -> Error {
     }
 }
 
-fn unreadable(source: io::Error, target: &Source) -> Error {
+fn unreadable(source: io::Error, target: &BaseSource) -> Error {
     let action = "use it";
     Problem::Io { action, source }.on(target)
 }

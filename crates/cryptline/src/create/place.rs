@@ -12,11 +12,11 @@ use std::sync::atomic::Ordering;
 
 use cryptline_luks::format::wipe_old_copies;
 
-use super::fill::{Prepared, Rest};
+use super::fill::{Prepared, PriorContents};
 use super::{Create, Created, Draft, Progress, unreadable};
-use crate::base::{Base, BaseDevice, Source};
+use crate::base::{Base, BaseDevice, BaseSource};
 use crate::bytes::GateBytes;
-use crate::copy::{Copy, Holes, Left, Moved, ResumeError, Transfer, Zeros};
+use crate::copy::{Copy, CopyRemains, Holes, Moved, ResumeError, Transfer, Zeros};
 use crate::error::Problem;
 use crate::keys::with_keys;
 use crate::{Result, Volume, Zeroes};
@@ -26,8 +26,8 @@ const WIPED_AT_ONCE: usize = 1 << 20;
 
 impl Create {
     /// On a device that is there already.
-    pub(super) fn in_place_from(&self, target: &Source, path: Option<&Path>, mut copy: Copy) -> Result<Created> {
-        if let Source::Target(target) = target {
+    pub(super) fn in_place_from(&self, target: &BaseSource, path: Option<&Path>, mut copy: Copy) -> Result<Created> {
+        if let BaseSource::Target(target) = target {
             copy.source.refuse_same(target)?;
         }
         if copy.resume.is_some() {
@@ -63,7 +63,7 @@ impl Create {
         if copy.verify {
             // Before there is a header: what is found to be wrong must not open.
             let volume = self.volume_on(&device, &name, &prepared)?;
-            let left = Left::Part(name.clone());
+            let left = CopyRemains::Part(name.clone());
             self.compare(&volume, &copy, &moved, &name, left)?;
         }
         let data_size = match &header {
@@ -82,18 +82,18 @@ impl Create {
         let tell = |progress: Progress<'_>| self.tell(progress);
         // What else is there is not known to be zeros, nor that it stays so.
         let moved = Transfer::new(copy, volume.gate(), Zeros::Write, &tell).run();
-        moved.map_err(|trouble| trouble.into_error(copy.source.name(), name, Left::Part(name.to_owned())))
+        moved.map_err(|trouble| trouble.into_error(copy.source.name(), name, CopyRemains::Part(name.to_owned())))
     }
 
     /// The volume that is not there yet. Each is opened anew, with a cipher of its own.
     fn volume_on(&self, device: &BaseDevice, name: &str, prepared: &Prepared) -> Result<Volume> {
-        let source = Source::Device(device.gate.clone());
+        let source = BaseSource::Device(device.gate.clone());
         let base = Base::Device(source.open_device(Default::default())?);
         self.volume(base, name, prepared, Zeroes::Decrypt)
     }
 
     /// Puts the header where the data is.
-    fn finish_place(&self, device: &BaseDevice, target: &Source, prepared: &Prepared) -> Result<u64> {
+    fn finish_place(&self, device: &BaseDevice, target: &BaseSource, prepared: &Prepared) -> Result<u64> {
         let finished = self.put_header_in_place(device, target, prepared);
         finished.inspect_err(|_| {
             if let Ok(mut bytes) = GateBytes::new(&device.gate) {
@@ -102,8 +102,8 @@ impl Create {
         })
     }
 
-    fn put_header_in_place(&self, device: &BaseDevice, target: &Source, prepared: &Prepared) -> Result<u64> {
-        let put = self.put_prepared(GateBytes::new(&device.gate)?, prepared, Rest::IsUnknown);
+    fn put_header_in_place(&self, device: &BaseDevice, target: &BaseSource, prepared: &Prepared) -> Result<u64> {
+        let put = self.put_prepared(GateBytes::new(&device.gate)?, prepared, PriorContents::IsUnknown);
         put.map_err(|error| unreadable(error, target))?;
         self.tell(Progress::Checking)?;
         with_keys(|| {
@@ -116,7 +116,7 @@ impl Create {
 
 /// Overwrites the first `len` bytes, which may be many: as far as an offset that was asked for. The second copy of an old
 /// header may lie behind them.
-fn zero(device: &BaseDevice, len: u64, copy: &Copy, target: &Source) -> Result<()> {
+fn zero(device: &BaseDevice, len: u64, copy: &Copy, target: &BaseSource) -> Result<()> {
     let mut bytes = GateBytes::new(&device.gate)?;
     wipe_old_copies(&mut bytes, device.gate.size()).map_err(|error| Problem::Luks(error).on(target))?;
     bytes.rewind().map_err(|error| unreadable(error, target))?;
@@ -124,7 +124,7 @@ fn zero(device: &BaseDevice, len: u64, copy: &Copy, target: &Source) -> Result<(
     let mut left = len;
     while left > 0 {
         if copy.stop.load(Ordering::Relaxed) {
-            return Err(Problem::CopyStopped(Left::Part(target.to_string())).on(target));
+            return Err(Problem::CopyStopped(CopyRemains::Part(target.to_string())).on(target));
         }
         let len = usize::try_from(left).map_or(piece.len(), |left| left.min(piece.len()));
         let written = bytes.write_all(&piece[..len]);

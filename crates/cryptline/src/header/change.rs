@@ -1,16 +1,16 @@
 //! A key slot made anew: under another passphrase, or with other costs.
 
 use cryptline_luks::Error as LuksError;
-use cryptline_luks::edit::{Change, Edit, NewSlot};
+use cryptline_luks::edit::{Edit, HeaderChange, NewSlot};
 
-use super::{Edited, Header, Opened, Opens};
+use super::{Edited, Header, KeptKey, OpenedHeader};
 use crate::Result;
 use crate::create::Progress;
 use crate::error::Problem;
 use crate::setters::setters;
 
 /// Callback that decides if a key slot may be overwritten in place.
-pub(super) type Confirm = dyn Fn(&Overwrite<'_>) -> Result<()> + Send + Sync;
+pub(super) type ConfirmFn = dyn Fn(&Overwrite<'_>) -> Result<()> + Send + Sync;
 
 /// A key slot that would be overwritten in place, since there is no room for another one. Until that is done, it opens
 /// with neither passphrase.
@@ -41,7 +41,7 @@ impl Header {
     /// # Errors
     /// As [`add_key`](Self::add_key).
     pub fn change_key(self, new: &NewSlot) -> Result<Edited> {
-        self.with_unlocked(Opens::AnyKey, |this, opened, edit, key, old| {
+        self.with_unlocked(KeptKey::AnyKey, |this, opened, edit, key, old| {
             let old = old.ok_or_else(|| Problem::NotAPassphrase.on(&opened.name))?;
             let passphrase = this.new_passphrase_for(&opened.name)?;
             this.tell(Progress::Deriving)?;
@@ -54,7 +54,7 @@ impl Header {
     /// # Errors
     /// As [`add_key`](Self::add_key).
     pub fn convert_key(self, new: &NewSlot) -> Result<Edited> {
-        self.with_unlocked(Opens::AnyKey, |this, opened, edit, key, old| {
+        self.with_unlocked(KeptKey::AnyKey, |this, opened, edit, key, old| {
             let old = old.ok_or_else(|| Problem::NotAPassphrase.on(&opened.name))?;
             this.tell(Progress::Deriving)?;
             this.replaced(opened, edit, old.slot, key, &old.passphrase, new)
@@ -63,13 +63,13 @@ impl Header {
 
     fn replaced<'a>(
         &self,
-        opened: &Opened,
+        opened: &OpenedHeader,
         edit: &'a Edit,
         slot: u32,
         key: &[u8],
         passphrase: &[u8],
         new: &NewSlot,
-    ) -> Result<(Change<'a>, u32)> {
+    ) -> Result<(HeaderChange<'a>, u32)> {
         let replaced = edit.replace(slot, key, passphrase, new);
         match (replaced, &self.overwrite) {
             (Err(LuksError::NoRoom { .. } | LuksError::NoFreeSlot(_)), Some(confirm)) => {

@@ -1,8 +1,8 @@
 //! From one LUKS version to the other, in place.
 
-use cryptline_luks::format::Version;
+use cryptline_luks::format::LuksVersion;
 
-use super::{Edited, Header, Opened};
+use super::{Edited, Header, OpenedHeader};
 use crate::Result;
 
 impl Header {
@@ -11,9 +11,9 @@ impl Header {
     ///
     /// # Errors
     /// Fails if the other version cannot have something, there is no room, or somebody uses the volume.
-    pub fn convert(mut self, to: Version) -> Result<Edited> {
+    pub fn convert(mut self, to: LuksVersion) -> Result<Edited> {
         let source = self.source()?;
-        let opened = Opened::beside(&source, false, false)?;
+        let opened = OpenedHeader::beside(&source, false, false)?;
         let edit = opened.load()?;
         self.demand(&opened, edit.header())?;
         let _in_use = opened.in_use(edit.header())?;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use cryptline_luks::token::EXEC_TOKEN;
 use serde_json::Value;
 
-use super::{Edited, Header, Made, Opened, Opens, Unlocked};
+use super::{Edited, Header, KeptKey, MadeSlot, OpenedHeader, UnlockedHeader};
 use crate::error::Problem;
 use crate::exec::{Exec, ExecToken, HelperFailure, Helpers, PATIENCE};
 use crate::keys::with_keys;
@@ -51,11 +51,11 @@ impl Header {
             let exec = helper_for(&**helpers, helper, config, opened, edit.header())?;
             let failed = |failure: HelperFailure| failure.on(&opened.name);
             exec.check().map_err(failed)?;
-            let Unlocked { key, notes: warnings, .. } = this.unlock(opened, edit.header(), Opens::VolumeKey)?;
+            let UnlockedHeader { key, notes: warnings, .. } = this.unlock(opened, edit.header(), KeptKey::VolumeKey)?;
             let made = if is_stored { exec.stored_token() } else { exec.new_token(None) };
             let (secret, token) = made.map_err(failed)?;
             let (change, slot, token) = opened.on(edit.add_bound(&key, &secret, slot, token))?;
-            Ok(Made { change, slot, token: Some(token), warnings, key: Some(key) })
+            Ok(MadeSlot { change, slot, token: Some(token), warnings, key: Some(key) })
         })
     }
 
@@ -82,7 +82,7 @@ impl Header {
             // Nothing of the old one goes before the new one has opened the volume from what the medium holds.
             let edit = opened.load()?;
             self.tokens = Some(only(new, helpers));
-            let key = self.unlock(&opened, edit.header(), Opens::VolumeKey)?.key;
+            let key = self.unlock(&opened, edit.header(), KeptKey::VolumeKey)?.key;
             let change = opened.on(edit.end_replacement(rotation.old, new))?;
             let mut edited = self.commit(&opened, change, None, Some(&key))?;
             edited.token = Some(new);
@@ -95,7 +95,7 @@ impl Header {
     /// Makes the new token, beside the old one.
     fn replacement(
         &mut self,
-        opened: &Opened,
+        opened: &OpenedHeader,
         helpers: &Arc<dyn Helpers>,
         rotation: &Rotation,
     ) -> Result<(u32, Vec<Warning>)> {
@@ -103,7 +103,7 @@ impl Header {
         let ExecToken { helper, config, .. } = rotation.token.clone();
         let exec = helper_for(&**helpers, &helper, config, opened, edit.header())?;
         self.tokens = Some(only(rotation.old, helpers));
-        let Unlocked { key, notes, .. } = self.unlock(opened, edit.header(), Opens::VolumeKey)?;
+        let UnlockedHeader { key, notes, .. } = self.unlock(opened, edit.header(), KeptKey::VolumeKey)?;
         let (secret, token) = exec.new_token(Some(rotation.old)).map_err(|failure| failure.on(&opened.name))?;
         let (change, _, token) = opened.on(edit.add_bound(&key, &secret, None, token))?;
         let edited = self.commit(opened, change, None, Some(&key))?;
@@ -115,10 +115,10 @@ fn helper_for<'a>(
     helpers: &'a dyn Helpers,
     helper: &str,
     config: Value,
-    opened: &Opened,
-    header: &'a cryptline_luks::Header,
+    opened: &OpenedHeader,
+    header: &'a cryptline_luks::LuksHeader,
 ) -> Result<Exec<'a>> {
-    if let cryptline_luks::Header::V1(_) = header {
+    if let cryptline_luks::LuksHeader::V1(_) = header {
         return Err(problem("LUKS1 has no tokens".to_owned()).on(&opened.name));
     }
     let exec = Exec::new(helpers, helper, config, header.uuid(), PATIENCE);
@@ -135,7 +135,7 @@ fn problem(why: String) -> Problem {
 
 /// Finds the token to replace among those whose helper is to be run.
 fn rotation(
-    header: &cryptline_luks::Header,
+    header: &cryptline_luks::LuksHeader,
     helpers: &dyn Helpers,
     wanted: Option<u32>,
 ) -> std::result::Result<Rotation, String> {

@@ -1,6 +1,6 @@
 //! A key slot that a security key opens, as systemd's tools make it.
 
-use super::{Edited, Header, Made, Opens, Unlocked};
+use super::{Edited, Header, KeptKey, MadeSlot, UnlockedHeader};
 use crate::Result;
 use crate::fido2::{Authenticator, NewCredential, new_token};
 
@@ -17,11 +17,11 @@ impl Header {
         slot: Option<u32>,
     ) -> Result<Edited> {
         self.with_key_memory(|this, opened, edit| {
-            let Unlocked { key, notes: warnings, .. } = this.unlock(opened, edit.header(), Opens::VolumeKey)?;
+            let UnlockedHeader { key, notes: warnings, .. } = this.unlock(opened, edit.header(), KeptKey::VolumeKey)?;
             let (secret, token) =
                 new_token(&opened.name, authenticator, credential).map_err(|error| error.on(&opened.name))?;
             let (change, slot, token) = opened.on(edit.add_bound(&key, &secret, slot, token))?;
-            Ok(Made { change, slot, token: Some(token), warnings, key: Some(key) })
+            Ok(MadeSlot { change, slot, token: Some(token), warnings, key: Some(key) })
         })
     }
 }

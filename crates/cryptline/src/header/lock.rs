@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use cryptline_luks::Header;
+use cryptline_luks::LuksHeader;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Kind of lock that is wanted.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct LockKind {
     how: FlockOperation,
     patience: Duration,
     /// Somebody else keeps it.
@@ -38,17 +38,17 @@ struct Wanted {
 }
 
 /// Others hold the lock of a header only while they read or write.
-const CHANGE: Wanted = Wanted {
+const CHANGE: LockKind = LockKind {
     how: FlockOperation::NonBlockingLockExclusive,
     patience: Duration::from_secs(5),
     held: || Problem::HeaderLocked,
 };
 
 /// Where locks are of ranges below, as on NFS, what is open for reading takes no other.
-const READ: Wanted = Wanted { how: FlockOperation::NonBlockingLockShared, ..CHANGE };
+const READ: LockKind = LockKind { how: FlockOperation::NonBlockingLockShared, ..CHANGE };
 
 /// Whoever reencrypts keeps it for hours; who removes it, for a moment.
-const USE: Wanted = Wanted {
+const USE: LockKind = LockKind {
     how: FlockOperation::NonBlockingLockShared,
     patience: Duration::from_secs(1),
     held: || Problem::Reencrypting,
@@ -76,7 +76,7 @@ impl<'a> Lock<'a> {
         Self::take(file, READ)
     }
 
-    fn take(file: &'a File, wanted: Wanted) -> Result<Self, Problem> {
+    fn take(file: &'a File, wanted: LockKind) -> Result<Self, Problem> {
         let action = "lock";
         let metadata = file.metadata().map_err(|source| Problem::Io { action, source })?;
         if !metadata.file_type().is_block_device() {
@@ -88,11 +88,11 @@ impl<'a> Lock<'a> {
         Self::of_device(file, Path::new(FOLDER), &name, wanted)
     }
 
-    fn of_file(file: &'a File, wanted: Wanted) -> Result<Self, Problem> {
+    fn of_file(file: &'a File, wanted: LockKind) -> Result<Self, Problem> {
         Ok(if wait(file, wanted)? { Self::File(file) } else { Self::None })
     }
 
-    fn of_device(device: &'a File, folder: &Path, name: &str, wanted: Wanted) -> Result<Self, Problem> {
+    fn of_device(device: &'a File, folder: &Path, name: &str, wanted: LockKind) -> Result<Self, Problem> {
         let path = folder.join(name);
         match named(folder, &path, wanted)? {
             Some(file) => Ok(Self::Device { file, path }),
@@ -110,7 +110,7 @@ impl<'a> Lock<'a> {
 pub struct InUse {
     // Closed before the other is dropped.
     file: File,
-    _name: Name,
+    _name: LockName,
 }
 
 impl AsFd for InUse {
@@ -121,10 +121,10 @@ impl AsFd for InUse {
 
 impl InUse {
     /// `None` for LUKS1, which is not reencrypted so, and where the folder is not for us.
-    pub(crate) fn of(header: &Header) -> Result<Option<Self>, Problem> {
+    pub(crate) fn of(header: &LuksHeader) -> Result<Option<Self>, Problem> {
         match header {
-            Header::V1(_) => Ok(None),
-            Header::V2(_) => Self::in_folder(Path::new(FOLDER), header.uuid()),
+            LuksHeader::V1(_) => Ok(None),
+            LuksHeader::V2(_) => Self::in_folder(Path::new(FOLDER), header.uuid()),
         }
     }
 
@@ -135,16 +135,16 @@ impl InUse {
         }
         let path = folder.join(format!("LN_LUKS2-reencryption-{uuid}"));
         let file = named(folder, &path, USE)?;
-        let named = |file| Self { file, _name: Name(path) };
+        let named = |file| Self { file, _name: LockName(path) };
         Ok(file.map(named))
     }
 }
 
 /// Where a lock of those who use a volume is. The last one removes it, as cryptsetup does.
 #[derive(Debug)]
-struct Name(PathBuf);
+struct LockName(PathBuf);
 
-impl Drop for Name {
+impl Drop for LockName {
     fn drop(&mut self) {
         // Opened anew: another process may share the open file that was closed here, and its lock would become ours.
         // Who may open nothing any more, as a server in a sandbox, leaves it to the next who uses the volume.
@@ -163,7 +163,7 @@ fn remove_last(file: &File, path: &Path) {
 }
 
 /// The lock of a file in the folder of locks; `None` where there can be none.
-fn named(folder: &Path, path: &Path, wanted: Wanted) -> Result<Option<File>, Problem> {
+fn named(folder: &Path, path: &Path, wanted: LockKind) -> Result<Option<File>, Problem> {
     // As cryptsetup does. Without it there would be no lock.
     let _ = DirBuilder::new().mode(0o700).create(folder);
     loop {
@@ -202,7 +202,7 @@ impl Drop for Lock<'_> {
 }
 
 /// Tells if it is locked now; `false` where nothing can be locked.
-fn wait(file: &File, wanted: Wanted) -> Result<bool, Problem> {
+fn wait(file: &File, wanted: LockKind) -> Result<bool, Problem> {
     let start = Instant::now();
     loop {
         match flock(file, wanted.how) {

@@ -27,13 +27,13 @@ use std::io::{Read, Seek, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cryptline_luks::edit::{Change, Edit, LastSlot, NewSlot, Priority};
+use cryptline_luks::edit::{Edit, HeaderChange, LastSlot, NewSlot, Priority};
 use cryptline_luks::token::EXEC_TOKEN;
-use cryptline_luks::{Extent, KdfLimits, UnlockOptions};
+use cryptline_luks::{Area, KdfLimits, UnlockOptions};
 use cryptline_sys::SecretBuf;
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::base::{Access, Base, Source};
+use crate::base::{Access, Base, BaseSource};
 use crate::bytes::{GateBytes, WindowBytes};
 use crate::create::{Durable, Observer, Progress};
 use crate::error::Problem;
@@ -49,7 +49,7 @@ use crate::{Result, Warning};
 use lock::{InUse, Lock};
 use own_device::OwnDevice;
 
-use change::Confirm;
+use change::ConfirmFn;
 pub use change::Overwrite;
 pub use resize::{ResizeError, ResizeOptions, Resized};
 pub use seal::{SealOptions, Sealed};
@@ -74,7 +74,7 @@ pub struct Header {
     tokens: Option<Tokens>,
     limits: KdfLimits,
     observer: Option<Observer>,
-    overwrite: Option<Box<Confirm>>,
+    overwrite: Option<Box<ConfirmFn>>,
 }
 
 /// A header that was changed.
@@ -86,13 +86,13 @@ pub struct Edited {
     /// The token that it was about.
     pub token: Option<u32>,
     /// The header as it is now.
-    pub header: cryptline_luks::Header,
+    pub header: cryptline_luks::LuksHeader,
     /// Facts that the user should know.
     pub warnings: Vec<Warning>,
 }
 
 impl Edited {
-    fn of(header: cryptline_luks::Header, slot: Option<u32>) -> Self {
+    fn of(header: cryptline_luks::LuksHeader, slot: Option<u32>) -> Self {
         let warnings = header.warnings().iter().cloned().map(Warning::Header);
         Self { slot, token: None, warnings: warnings.collect(), header }
     }
@@ -107,12 +107,12 @@ impl Header {
     /// Of a target.
     #[must_use]
     pub fn target(target: Target) -> Self {
-        Self::of(Source::Target(target).into())
+        Self::of(BaseSource::Target(target).into())
     }
 
     /// Of anything that can be read and written.
     pub fn medium(medium: impl Medium) -> Self {
-        Self::of(Source::Medium(Arc::new(medium)).into())
+        Self::of(BaseSource::Medium(Arc::new(medium)).into())
     }
 
     fn of(given: Given) -> Self {
@@ -180,7 +180,7 @@ impl Header {
     /// # Errors
     /// A wrong key, no free slot or room, a header that must be left alone.
     pub fn add_key(self, new: &NewSlot) -> Result<Edited> {
-        self.with_unlocked(Opens::VolumeKey, |this, opened, edit, key, _| {
+        self.with_unlocked(KeptKey::VolumeKey, |this, opened, edit, key, _| {
             let passphrase = this.new_passphrase_for(&opened.name)?;
             this.tell(Progress::Deriving)?;
             opened.on(edit.add(key, &passphrase, new))
@@ -192,7 +192,7 @@ impl Header {
     /// # Errors
     /// A wrong passphrase, the last key slot, a header that must be left alone.
     pub fn remove_key(self, last: LastSlot) -> Result<Edited> {
-        self.with_unlocked(Opens::AnyKey, |_, opened, edit, _, old| {
+        self.with_unlocked(KeptKey::AnyKey, |_, opened, edit, _, old| {
             let old = old.ok_or_else(|| Problem::NotAPassphrase.on(&opened.name))?;
             Ok((opened.on(edit.remove(old.slot, last))?, old.slot))
         })
@@ -211,7 +211,7 @@ impl Header {
             let key = if self.given.has_keys() {
                 let rest = edit.header().without_slot(slot);
                 let header = if edit.is_last(slot) { edit.header() } else { &rest };
-                Some(self.unlock(&opened, header, Opens::VolumeKey)?.key)
+                Some(self.unlock(&opened, header, KeptKey::VolumeKey)?.key)
             } else {
                 self.demand(&opened, edit.header())?;
                 None
@@ -282,7 +282,7 @@ impl Header {
     fn changed(
         mut self,
         slot: Option<u32>,
-        change: impl FnOnce(&Edit) -> std::result::Result<Change<'_>, cryptline_luks::Error>,
+        change: impl FnOnce(&Edit) -> std::result::Result<HeaderChange<'_>, cryptline_luks::Error>,
     ) -> Result<Edited> {
         let opened = self.open(false)?;
         let edit = opened.load()?;
@@ -296,7 +296,7 @@ impl Header {
     /// Has a change made that takes keys, commits it, and warns where keys may be swapped out.
     fn with_key_memory(
         mut self,
-        make: impl for<'a> FnOnce(&Self, &Opened, &'a Edit) -> Result<Made<'a>> + Send,
+        make: impl for<'a> FnOnce(&Self, &OpenedHeader, &'a Edit) -> Result<MadeSlot<'a>> + Send,
     ) -> Result<Edited> {
         let opened = self.open(false)?;
         with_keys(|| {
@@ -316,18 +316,30 @@ impl Header {
     /// was opened.
     fn with_unlocked(
         self,
-        opens: Opens,
-        make: impl for<'a> FnOnce(&Self, &Opened, &'a Edit, &SecretBuf, Option<Old>) -> Result<(Change<'a>, u32)> + Send,
+        opens: KeptKey,
+        make: impl for<'a> FnOnce(
+            &Self,
+            &OpenedHeader,
+            &'a Edit,
+            &SecretBuf,
+            Option<Old>,
+        ) -> Result<(HeaderChange<'a>, u32)>
+        + Send,
     ) -> Result<Edited> {
         self.with_key_memory(|this, opened, edit| {
-            let Unlocked { key, old, notes: warnings } = this.unlock(opened, edit.header(), opens)?;
+            let UnlockedHeader { key, old, notes: warnings } = this.unlock(opened, edit.header(), opens)?;
             let (change, slot) = make(this, opened, edit, &key, old)?;
-            Ok(Made { change, slot, token: None, warnings, key: Some(key) })
+            Ok(MadeSlot { change, slot, token: None, warnings, key: Some(key) })
         })
     }
 
     /// The volume key, and the passphrase with its slot unless the volume key itself was given.
-    fn unlock(&self, opened: &Opened, header: &cryptline_luks::Header, opens: Opens) -> Result<Unlocked> {
+    fn unlock(
+        &self,
+        opened: &OpenedHeader,
+        header: &cryptline_luks::LuksHeader,
+        opens: KeptKey,
+    ) -> Result<UnlockedHeader> {
         let mut demanded = self.given.rules().check(header, &opened.name)?;
         let unlocked = self.unlock_any(opened, header, opens)?;
         demanded.prove(header, &unlocked.key, &opened.name)?;
@@ -336,12 +348,17 @@ impl Header {
         Ok(unlocked)
     }
 
-    fn unlock_any(&self, opened: &Opened, header: &cryptline_luks::Header, opens: Opens) -> Result<Unlocked> {
+    fn unlock_any(
+        &self,
+        opened: &OpenedHeader,
+        header: &cryptline_luks::LuksHeader,
+        opens: KeptKey,
+    ) -> Result<UnlockedHeader> {
         let options = UnlockOptions {
             slot: self.slot,
             unbound: match opens {
-                Opens::VolumeKey => false,
-                Opens::AnyKey => self.slot.is_some(),
+                KeptKey::VolumeKey => false,
+                KeptKey::AnyKey => self.slot.is_some(),
             },
             allow_null_cipher: false,
             limits: self.limits,
@@ -353,13 +370,13 @@ impl Header {
             notes = tried.notes;
             if let Some((key, slot, passphrase)) = tried.found {
                 let old = Some(Old { slot, passphrase });
-                return Ok(Unlocked { key, old, notes });
+                return Ok(UnlockedHeader { key, old, notes });
             }
         }
         let keys = self.given.keys().map_err(|error| error.on(&opened.name))?;
         let (key, old) = unlock_with(header, device, &opened.name, keys, &options)?;
         let old = old.map(|(slot, passphrase)| Old { slot, passphrase });
-        Ok(Unlocked { key, old, notes })
+        Ok(UnlockedHeader { key, old, notes })
     }
 
     fn new_passphrase_for(&self, name: &str) -> Result<SecretBuf> {
@@ -374,15 +391,15 @@ impl Header {
         }
     }
 
-    fn open(&mut self, read_only: bool) -> Result<Opened> {
-        Opened::of(&self.source()?, read_only)
+    fn open(&mut self, read_only: bool) -> Result<OpenedHeader> {
+        OpenedHeader::of(&self.source()?, read_only)
     }
 
     /// Returns what has the header.
-    fn source(&mut self) -> Result<Source> {
+    fn source(&mut self) -> Result<BaseSource> {
         let target = self.given.take_source()?;
         Ok(match &self.header {
-            Some(path) => Source::Target(Target::Path(path.clone())),
+            Some(path) => BaseSource::Target(Target::Path(path.clone())),
             None => target,
         })
     }
@@ -394,7 +411,7 @@ impl Header {
 
 /// The key that a key slot must keep for what is to be done.
 #[derive(Clone, Copy)]
-enum Opens {
+enum KeptKey {
     /// Key of the volume.
     VolumeKey,
     /// Another one as well, where the slot is named.
@@ -402,8 +419,8 @@ enum Opens {
 }
 
 /// A change that adds or replaces a key slot.
-struct Made<'a> {
-    change: Change<'a>,
+struct MadeSlot<'a> {
+    change: HeaderChange<'a>,
     slot: u32,
     token: Option<u32>,
     warnings: Vec<Warning>,
@@ -412,7 +429,7 @@ struct Made<'a> {
 }
 
 /// The volume key, and what it came by.
-struct Unlocked {
+struct UnlockedHeader {
     key: SecretBuf,
     /// Unless the volume key itself was given.
     old: Option<Old>,
@@ -427,11 +444,11 @@ struct Old {
 }
 
 /// Bytes that can be read and written.
-trait Device: Read + Write + Seek {}
+trait HeaderDevice: Read + Write + Seek {}
 
-impl<T: Read + Write + Seek> Device for T {}
+impl<T: Read + Write + Seek> HeaderDevice for T {}
 
-fn bytes_of(base: &Base) -> Result<Box<dyn Device + '_>> {
+fn bytes_of(base: &Base) -> Result<Box<dyn HeaderDevice + '_>> {
     Ok(match base {
         Base::Image(image) => Box::new(Durable(image.file())),
         Base::Device(device) => Box::new(GateBytes::new(&device.gate)?),
@@ -441,12 +458,12 @@ fn bytes_of(base: &Base) -> Result<Box<dyn Device + '_>> {
 
 /// Tells the file system that overwritten key material needs no place, so that what lies under a file that is copied when
 /// it is written does not keep the old bytes for it. Some cannot be told.
-fn give_back(base: &Base, freed: &[Extent]) {
+fn give_back(base: &Base, freed: &[Area]) {
     let file = match base {
         Base::Image(image) => image.file(),
         Base::Slice(part) => {
             let start = part.range().start;
-            let moved = freed.iter().map(|extent| Extent { offset: extent.offset + start, ..*extent });
+            let moved = freed.iter().map(|extent| Area { offset: extent.offset + start, ..*extent });
             return give_back(part.of(), &moved.collect::<Vec<_>>());
         }
         Base::Device(_) => return,
@@ -461,32 +478,32 @@ fn give_back(base: &Base, freed: &[Extent]) {
 }
 
 /// Holder of the header.
-struct Opened {
+struct OpenedHeader {
     base: Base,
     name: String,
 }
 
-impl Opened {
+impl OpenedHeader {
     /// The kernel or other readers may use the volume; only who wants it alone is kept out.
-    fn of(source: &Source, read_only: bool) -> Result<Self> {
+    fn of(source: &BaseSource, read_only: bool) -> Result<Self> {
         Self::beside(source, read_only, true)
     }
 
     /// Beside others, or alone.
-    fn beside(source: &Source, read_only: bool, others: bool) -> Result<Self> {
+    fn beside(source: &BaseSource, read_only: bool, others: bool) -> Result<Self> {
         if source.is_memory() {
             return Err(Problem::HoldsNothing.on(source));
         }
         let name = source.to_string();
         let own = match OwnDevice::of(source)? {
-            Some(own) if own.is_there() => Some(Source::Target(Target::Path(own.path))),
+            Some(own) if own.is_there() => Some(BaseSource::Target(Target::Path(own.path))),
             Some(own) if !read_only => return Err(Problem::NoOwnDevice(own.path).on(name)),
             _ => None,
         };
         let source = own.as_ref().unwrap_or(source);
         let access = Access {
             read_only,
-            shared: others && matches!(source, Source::Target(Target::Path(_))),
+            shared: others && matches!(source, BaseSource::Target(Target::Path(_))),
             ..Access::default()
         };
         let base = source.open(access)?;
@@ -494,7 +511,7 @@ impl Opened {
     }
 
     /// Its bytes. A flush makes durable.
-    fn device(&self) -> Result<Box<dyn Device + '_>> {
+    fn device(&self) -> Result<Box<dyn HeaderDevice + '_>> {
         bytes_of(&self.base)
     }
 
@@ -518,11 +535,11 @@ impl Opened {
     }
 
     /// While it is kept, nobody reencrypts the volume of this header.
-    fn in_use(&self, header: &cryptline_luks::Header) -> Result<Option<InUse>> {
+    fn in_use(&self, header: &cryptline_luks::LuksHeader) -> Result<Option<InUse>> {
         InUse::of(header).map_err(|problem| problem.on(&self.name))
     }
 
-    fn commit(&self, change: Change<'_>, slot: Option<u32>) -> Result<Edited> {
+    fn commit(&self, change: HeaderChange<'_>, slot: Option<u32>) -> Result<Edited> {
         let _in_use = self.in_use(change.of().header())?;
         let _lock = self.lock()?;
         let freed = change.freed();

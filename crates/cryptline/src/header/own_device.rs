@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::Result;
-use crate::base::Source;
+use crate::base::BaseSource;
 use crate::target::Target;
 
 /// Unit in which the kernel counts partitions, whatever the sectors of the disk.
@@ -24,8 +24,8 @@ pub(super) struct OwnDevice {
 
 impl OwnDevice {
     /// Where `source` is a part of a block device.
-    pub fn of(source: &Source) -> Result<Option<Self>> {
-        let Source::Target(Target::Slice(slice)) = source else {
+    pub fn of(source: &BaseSource) -> Result<Option<Self>> {
+        let BaseSource::Target(Target::Slice(slice)) = source else {
             return Ok(None);
         };
         if !matches!(slice.of, Target::Path(_)) {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use cryptline_luks::edit::{TokenPlace, TokenSlots};
-use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version};
-use cryptline_luks::{Info, UnlockOptions};
+use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, LuksVersion};
+use cryptline_luks::{HeaderInfo, UnlockOptions};
 use cryptline_testkit::cache::{Cut, Left, Machine, Names, Survivors, Temper};
 use tempfile::TempDir;
 
@@ -29,7 +29,7 @@ const TOKEN: &str = r#"{"type":"other","keyslots":["0","1"]}"#;
 /// A change of a header.
 struct Verb {
     name: &'static str,
-    version: Version,
+    version: LuksVersion,
     /// Changes the volume in this file beforehand, and may put something beside it.
     before: fn(&Path),
     change: fn(Header, &Path) -> Result<()>,
@@ -45,24 +45,24 @@ fn slot(iterations: u32) -> NewSlot {
     NewSlot { kdf: Some(KdfKind::Pbkdf2), cost: cost(iterations), ..NewSlot::default() }
 }
 
-fn format(version: Version) -> FormatOptions {
+fn format(version: LuksVersion) -> FormatOptions {
     FormatOptions {
         version,
         kdf: Some(KdfKind::Pbkdf2),
         cost: cost(1000),
-        sector_size: (version == Version::Luks2).then_some(512),
+        sector_size: (version == LuksVersion::Luks2).then_some(512),
         data_offset: Some(3 << 20),
         ..FormatOptions::default()
     }
 }
 
-fn read(disk: &[u8]) -> Option<(cryptline_luks::Header, io::Cursor<&[u8]>)> {
+fn read(disk: &[u8]) -> Option<(cryptline_luks::LuksHeader, io::Cursor<&[u8]>)> {
     let mut device = io::Cursor::new(disk);
     let header = cryptline_luks::read(&mut device, disk.len() as u64).ok()?;
     Some((header, device))
 }
 
-fn says(disk: &[u8], what: impl FnOnce(Info) -> bool) -> bool {
+fn says(disk: &[u8], what: impl FnOnce(HeaderInfo) -> bool) -> bool {
     read(disk).is_some_and(|(header, _)| what(header.info()))
 }
 
@@ -109,7 +109,7 @@ fn backup(path: &Path) {
 }
 
 /// Returns the verbs that both versions have.
-fn verbs_of(version: Version) -> Vec<Verb> {
+fn verbs_of(version: LuksVersion) -> Vec<Verb> {
     let verb = |name, before, change, is_made| Verb { name, version, before, change, is_made };
     vec![
         verb(
@@ -166,7 +166,7 @@ fn verbs_of(version: Version) -> Vec<Verb> {
 
 /// Tokens, and keys that LUKS1 does not have.
 fn additions() -> Vec<Verb> {
-    let luks2 = |name, before, change, is_made| Verb { name, version: Version::Luks2, before, change, is_made };
+    let luks2 = |name, before, change, is_made| Verb { name, version: LuksVersion::Luks2, before, change, is_made };
     vec![
         luks2(
             "set a token",
@@ -208,7 +208,7 @@ fn additions() -> Vec<Verb> {
 }
 
 fn verbs() -> Vec<Verb> {
-    use Version::{Luks1, Luks2};
+    use LuksVersion::{Luks1, Luks2};
     let verb = |name, version, before, change, is_made| Verb { name, version, before, change, is_made };
     let luks2 = |name, before, change, is_made| Verb { name, version: Luks2, before, change, is_made };
     let more = [
@@ -233,14 +233,14 @@ fn verbs() -> Vec<Verb> {
         luks2(
             "convert to LUKS1",
             second,
-            |header, _| done(header.convert(Version::Luks1)),
+            |header, _| done(header.convert(LuksVersion::Luks1)),
             |disk| says(disk, |it| it.version == 1) && opens(disk, SECOND),
         ),
         verb(
             "convert to LUKS2",
             Luks1,
             second,
-            |header, _| done(header.convert(Version::Luks2)),
+            |header, _| done(header.convert(LuksVersion::Luks2)),
             |disk| says(disk, |it| it.version == 2) && opens(disk, SECOND),
         ),
         verb(
@@ -391,7 +391,7 @@ fn change_that_was_said_to_be_done_is_there_after_a_power_cut() {
 
 #[test]
 fn backup_that_was_said_to_be_made_is_there_after_a_power_cut() {
-    for version in [Version::Luks1, Version::Luks2] {
+    for version in [LuksVersion::Luks1, LuksVersion::Luks2] {
         let place = Place::new();
         let path = place.path();
         let create = Create::new(&path).size(SIZE as u64).format(format(version));
@@ -410,7 +410,7 @@ fn size_that_was_said_to_be_set_is_there_after_a_power_cut() {
     for (is_fixed, to) in [(false, 5 << 20), (false, (3 << 20) + 65536), (true, 5 << 20)] {
         let place = Place::new();
         let path = place.path();
-        let create = Create::new(&path).size(SIZE as u64).format(format(Version::Luks2));
+        let create = Create::new(&path).size(SIZE as u64).format(format(LuksVersion::Luks2));
         create.passphrase(FIRST).create().unwrap();
         if is_fixed {
             resize::tests::fix_size(&path);
@@ -430,7 +430,7 @@ fn size_that_was_said_to_be_set_is_there_after_a_power_cut() {
 
 #[test]
 fn volume_that_was_said_to_be_made_is_there_after_a_power_cut() {
-    for version in [Version::Luks1, Version::Luks2] {
+    for version in [LuksVersion::Luks1, LuksVersion::Luks2] {
         for replaces in [false, true] {
             let place = Place::new();
             let path = place.path();

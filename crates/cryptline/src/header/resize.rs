@@ -15,11 +15,11 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use cryptline_luks::{Segment, SegmentPolicy};
+use cryptline_luks::{DataSegment, SegmentPolicy};
 
 use super::lock::Lock;
-use super::{Header, Opened};
-use crate::base::Source;
+use super::{Header, OpenedHeader};
+use crate::base::BaseSource;
 use crate::bytes::WindowBytes;
 use crate::create::{Progress, look};
 use crate::durable;
@@ -106,20 +106,20 @@ impl ResizeError {
 }
 
 /// The parts of a volume.
-struct Places {
-    target: Source,
+struct VolumeParts {
+    target: BaseSource,
     /// Holder of the header, where that is not the target.
-    header: Option<Source>,
+    header: Option<BaseSource>,
 }
 
 /// The same while they are changed.
-struct Opens {
-    data: Opened,
-    header: Option<Opened>,
+struct OpenParts {
+    data: OpenedHeader,
+    header: Option<OpenedHeader>,
 }
 
 /// Change that is to be made.
-struct Plan {
+struct ResizePlan {
     /// The file, where it is one of its own.
     file: Option<PathBuf>,
     /// Bytes of the file or device, now and then.
@@ -130,26 +130,26 @@ struct Plan {
     length: Option<u64>,
 }
 
-impl Places {
+impl VolumeParts {
     /// Nothing of it is decrypted, so it may be in clear.
     fn policy(&self) -> SegmentPolicy {
         SegmentPolicy { allow_null_cipher: true, detached: self.header.is_some() }
     }
 
     /// Where the data is.
-    fn segments(&self) -> Result<Vec<Segment>> {
+    fn segments(&self) -> Result<Vec<DataSegment>> {
         Ok(self.read()?.1)
     }
 
     /// The header, and where the data is.
-    fn read(&self) -> Result<(cryptline_luks::Header, Vec<Segment>)> {
+    fn read(&self) -> Result<(cryptline_luks::LuksHeader, Vec<DataSegment>)> {
         let look = self.holder().look()?;
         let header = read_header(look.reader()?, look.size, &look.name)?;
         let segments = header.segments(self.policy()).map_err(|error| Problem::Luks(error).on(&look.name))?;
         Ok((header, segments))
     }
 
-    fn holder(&self) -> &Source {
+    fn holder(&self) -> &BaseSource {
         self.header.as_ref().unwrap_or(&self.target)
     }
 
@@ -157,32 +157,32 @@ impl Places {
     fn file(&self) -> Result<(Option<PathBuf>, u64)> {
         let look = self.target.look()?;
         let file = match &self.target {
-            Source::Target(Target::Path(path)) if look.device_number.is_none() => Some(path.clone()),
+            BaseSource::Target(Target::Path(path)) if look.device_number.is_none() => Some(path.clone()),
             _ => None,
         };
         Ok((file, look.size))
     }
 
     /// For what the plan changes. Nobody may have the data open while a part of it goes.
-    fn open(&self, plan: &Plan) -> Result<Opens> {
+    fn open(&self, plan: &ResizePlan) -> Result<OpenParts> {
         let alone = plan.is_smaller();
         let is_left_alone = self.header.is_some() && !alone && plan.sizes[0] == plan.sizes[1];
-        let data = Opened::beside(&self.target, is_left_alone, !alone)?;
+        let data = OpenedHeader::beside(&self.target, is_left_alone, !alone)?;
         let header = self.header.as_ref().filter(|_| plan.length.is_some());
-        let header = header.map(|header| Opened::of(header, false)).transpose()?;
-        Ok(Opens { data, header })
+        let header = header.map(|header| OpenedHeader::of(header, false)).transpose()?;
+        Ok(OpenParts { data, header })
     }
 }
 
-impl Opens {
+impl OpenParts {
     /// Returns what has the header, where that is changed.
-    fn holder(&self) -> &Opened {
+    fn holder(&self) -> &OpenedHeader {
         self.header.as_ref().unwrap_or(&self.data)
     }
 }
 
-impl Plan {
-    fn new(last: &Segment, file: Option<PathBuf>, sizes: [u64; 2]) -> std::result::Result<Self, ResizeError> {
+impl ResizePlan {
+    fn new(last: &DataSegment, file: Option<PathBuf>, sizes: [u64; 2]) -> std::result::Result<Self, ResizeError> {
         let [has, wanted] = sizes;
         let sector = u64::from(last.sector_size);
         let least = last.offset.saturating_add(sector);
@@ -238,15 +238,15 @@ impl Header {
     /// it ends or grows to; a header that must be left alone.
     pub fn resize(mut self, options: &ResizeOptions) -> Result<Resized> {
         let target = self.given.take_source()?;
-        let header = self.header.take().map(|path| Source::Target(Target::Path(path)));
-        let places = Places { target, header };
+        let header = self.header.take().map(|path| BaseSource::Target(Target::Path(path)));
+        let places = VolumeParts { target, header };
         let name = places.target.to_string();
         let failed = |error| Problem::Resize(error).on(&name);
         let (found, segments) = places.read()?;
         self.demand_of(&places, &found)?;
         let last = segments.last().ok_or_else(|| failed(ResizeError::Changed))?;
         let (file, has) = places.file()?;
-        let plan = Plan::new(last, file, [has, options.size.unwrap_or(has)]).map_err(failed)?;
+        let plan = ResizePlan::new(last, file, [has, options.size.unwrap_or(has)]).map_err(failed)?;
         if plan.is_smaller() && !options.shrink {
             return Err(failed(ResizeError::Smaller { size: has }));
         }
@@ -268,16 +268,16 @@ impl Header {
     }
 
     /// Checks what is demanded of the header that says where the data is.
-    fn demand_of(&self, places: &Places, header: &cryptline_luks::Header) -> Result<()> {
+    fn demand_of(&self, places: &VolumeParts, header: &cryptline_luks::LuksHeader) -> Result<()> {
         if self.given.rules().is_empty() {
             return Ok(());
         }
-        let opened = Opened::beside(places.holder(), true, true)?;
+        let opened = OpenedHeader::beside(places.holder(), true, true)?;
         with_keys(|| self.demand(&opened, header)).map(drop)
     }
 
     /// Refuses to grow a volume to where its IVs repeat, unless its cipher is accepted.
-    fn check_ivs(&self, plan: &Plan, last: &Segment) -> std::result::Result<(), cryptline_luks::Error> {
+    fn check_ivs(&self, plan: &ResizePlan, last: &DataSegment) -> std::result::Result<(), cryptline_luks::Error> {
         let Some(cipher) = &last.cipher else { return Ok(()) };
         let sectors = last.iv_tweak.saturating_add(plan.ends[1].saturating_sub(last.offset) / 512);
         let is_accepted = self.given.accepted_ciphers().iter().any(|word| word == cipher.as_str());
@@ -289,7 +289,13 @@ impl Header {
 
     /// Does what was planned if all is still as it was then. The volume never ends behind its file: a file becomes
     /// longer before the header says so, and shorter after it.
-    fn change(&self, plan: &Plan, places: &Places, segments: &[Segment], force: bool) -> Result<Vec<Warning>> {
+    fn change(
+        &self,
+        plan: &ResizePlan,
+        places: &VolumeParts,
+        segments: &[DataSegment],
+        force: bool,
+    ) -> Result<Vec<Warning>> {
         let opens = places.open(plan)?;
         let holder = opens.holder();
         let edit = plan.length.map(|_| holder.load()).transpose()?;
@@ -322,7 +328,7 @@ impl Header {
         Ok(edited.map_or_else(Vec::new, |edited| edited.warnings))
     }
 
-    fn refuse_data(&self, data: &Opened, plan: &Plan) -> Result<()> {
+    fn refuse_data(&self, data: &OpenedHeader, plan: &ResizePlan) -> Result<()> {
         if plan.lost().is_empty() && plan.taken().is_empty() {
             return Ok(());
         }
@@ -337,7 +343,11 @@ impl Header {
 }
 
 /// Returns what speaks against it.
-fn found(data: &Opened, plan: &Plan, tell: impl Fn(Progress<'_>) -> Result<()>) -> Result<Option<ResizeError>> {
+fn found(
+    data: &OpenedHeader,
+    plan: &ResizePlan,
+    tell: impl Fn(Progress<'_>) -> Result<()>,
+) -> Result<Option<ResizeError>> {
     let unread = |source| cannot("read", source);
     let (lost, taken, base) = (plan.lost(), plan.taken(), &data.base);
     let start = base.start();
@@ -363,7 +373,7 @@ fn found(data: &Opened, plan: &Plan, tell: impl Fn(Progress<'_>) -> Result<()>) 
         None => {
             let mut window = WindowBytes::new(base.reader()?, taken.clone());
             // Only the header is written.
-            let known = |_, len| look::Known { len, zeros: false };
+            let known = |_, len| look::KnownPart { len, zeros: false };
             let tell = |bytes, of| tell(Progress::LookedAt { bytes, of });
             look::device_holds(&mut window, 0, known, tell)?.is_some()
         }
@@ -403,7 +413,7 @@ fn cannot(action: &'static str, source: io::Error) -> Error {
 }
 
 /// Of a file that was cut short, what is left is not asked for.
-fn data_size(segments: &[Segment], size: u64) -> u64 {
+fn data_size(segments: &[DataSegment], size: u64) -> u64 {
     segments.iter().map(|segment| segment.data_size(size)).map(|size| size.unwrap_or(0)).sum()
 }
 

@@ -37,16 +37,16 @@ pub(in crate::header) fn fix_size(path: &Path) {
     fs::write(path, bytes).unwrap();
 }
 
-fn places(path: &Path) -> Places {
-    Places { target: Source::Target(Target::Path(path.to_owned())), header: None }
+fn places(path: &Path) -> VolumeParts {
+    VolumeParts { target: BaseSource::Target(Target::Path(path.to_owned())), header: None }
 }
 
 /// To all that there is.
-fn planned(path: &Path) -> (Plan, Vec<Segment>) {
+fn planned(path: &Path) -> (ResizePlan, Vec<DataSegment>) {
     let places = places(path);
     let segments = places.segments().unwrap();
     let (file, has) = places.file().unwrap();
-    let plan = Plan::new(&segments[0], file, [has, has]).unwrap();
+    let plan = ResizePlan::new(&segments[0], file, [has, has]).unwrap();
     (plan, segments)
 }
 
@@ -55,7 +55,7 @@ fn grow(path: &Path, size: u64) {
     Header::new(path).resize(&options).unwrap();
 }
 
-fn is_refused(path: &Path, (plan, segments): &(Plan, Vec<Segment>)) -> bool {
+fn is_refused(path: &Path, (plan, segments): &(ResizePlan, Vec<DataSegment>)) -> bool {
     let before = fs::read(path).unwrap();
     let done = Header::new(path).change(plan, &places(path), segments, false);
     let error = done.unwrap_err();
@@ -73,7 +73,7 @@ fn volume_that_has_grown_meanwhile_is_not_made_smaller() {
     // Another length, and the same header.
     let stale = planned(&path);
     assert!(stale.0.length.is_none(), "nothing to do");
-    let stale = (Plan { length: Some(2 << 20), ..stale.0 }, stale.1);
+    let stale = (ResizePlan { length: Some(2 << 20), ..stale.0 }, stale.1);
     let file = File::options().write(true).open(&path).unwrap();
     file.set_len(SIZE + (1 << 20)).unwrap();
     assert!(is_refused(&path, &stale));

@@ -1,14 +1,14 @@
 //! Seals: made, checked, and renewed when the header changes.
 //!
-//! A seal is renewed in the write that would void it, and only if it held before: `Change::resealed` verifies it again.
+//! A seal is renewed in the write that would void it, and only if it held before: `HeaderChange::resealed` verifies it again.
 
 use std::path::PathBuf;
 
-use cryptline_luks::edit::Change;
+use cryptline_luks::edit::HeaderChange;
 use cryptline_luks::seal::{Covers, Seal, SealError, SealKind, key_id};
 use cryptline_sys::SecretBuf;
 
-use super::{Edited, Header, Opened, Opens};
+use super::{Edited, Header, KeptKey, OpenedHeader};
 use crate::error::Problem;
 use crate::keys::with_keys;
 use crate::rules::{HeaderRules, Signed, seal_key, side_file};
@@ -34,7 +34,7 @@ pub struct Sealed {
     /// The seal.
     pub seal: Seal,
     /// The header as it is now.
-    pub header: cryptline_luks::Header,
+    pub header: cryptline_luks::LuksHeader,
     /// Facts that the user should know.
     pub warnings: Vec<Warning>,
 }
@@ -49,7 +49,7 @@ impl Header {
         with_keys(|| {
             let edit = if options.file.is_some() { opened.look()? } else { opened.load()? };
             let header = edit.header();
-            let unlocked = self.unlock(&opened, header, Opens::VolumeKey)?;
+            let unlocked = self.unlock(&opened, header, KeptKey::VolumeKey)?;
             let seal = new_seal(options, header, unlocked.key).map_err(|error| error.on(&opened.name))?;
             let mut edited = match &options.file {
                 Some(path) => {
@@ -86,11 +86,15 @@ impl Header {
     }
 
     /// Checks what is demanded of a header that nothing else unlocks. The key that this took is returned.
-    pub(super) fn demand(&self, opened: &Opened, header: &cryptline_luks::Header) -> Result<Option<SecretBuf>> {
+    pub(super) fn demand(
+        &self,
+        opened: &OpenedHeader,
+        header: &cryptline_luks::LuksHeader,
+    ) -> Result<Option<SecretBuf>> {
         let mut demanded = self.given.rules().check(header, &opened.name)?;
         let mut key = None;
         if demanded.needs_key() && self.given.has_keys() {
-            let unlocked = self.unlock_any(opened, header, Opens::VolumeKey)?;
+            let unlocked = self.unlock_any(opened, header, KeptKey::VolumeKey)?;
             demanded.prove(header, &unlocked.key, &opened.name)?;
             key = Some(unlocked.key);
         }
@@ -99,22 +103,22 @@ impl Header {
     }
 
     /// The same where a change would void a seal by the volume key, which is then needed.
-    pub(super) fn key_of_seal(&self, opened: &Opened, change: &Change<'_>) -> Result<Option<SecretBuf>> {
+    pub(super) fn key_of_seal(&self, opened: &OpenedHeader, change: &HeaderChange<'_>) -> Result<Option<SecretBuf>> {
         let header = change.of().header();
         let key = self.demand(opened, header)?;
         let voided = header.seal().ok().filter(|seal| seal.kind == SealKind::VolumeKey && change.voids(seal, false));
         if key.is_some() || voided.is_none() || !self.given.has_keys() {
             return Ok(key);
         }
-        Ok(Some(self.unlock_any(opened, header, Opens::VolumeKey)?.key))
+        Ok(Some(self.unlock_any(opened, header, KeptKey::VolumeKey)?.key))
     }
 
     /// Commits a change. A seal that holds, and will not for the header as it will be, is renewed with it where its key is
     /// there: the volume key, or that of the rules. What did not hold before is not made to.
     pub(super) fn commit(
         &self,
-        opened: &Opened,
-        change: Change<'_>,
+        opened: &OpenedHeader,
+        change: HeaderChange<'_>,
         slot: Option<u32>,
         volume_key: Option<&SecretBuf>,
     ) -> Result<Edited> {
@@ -131,10 +135,10 @@ impl Header {
 
     fn resealed<'a>(
         &self,
-        opened: &Opened,
-        change: Change<'a>,
+        opened: &OpenedHeader,
+        change: HeaderChange<'a>,
         volume_key: Option<&SecretBuf>,
-    ) -> Result<(Change<'a>, Renewed)> {
+    ) -> Result<(HeaderChange<'a>, Renewed)> {
         let rules = self.given.rules();
         let side = rules.seal_file.is_some();
         let header = change.of().header();
@@ -171,7 +175,7 @@ enum Renewed {
     },
 }
 
-fn new_seal(options: &SealOptions, header: &cryptline_luks::Header, volume_key: SecretBuf) -> Result<Seal> {
+fn new_seal(options: &SealOptions, header: &cryptline_luks::LuksHeader, volume_key: SecretBuf) -> Result<Seal> {
     let (kind, key) = match &options.key {
         Some(path) => (SealKind::File, seal_key(path)?),
         None => (SealKind::VolumeKey, volume_key),

@@ -1,14 +1,14 @@
 //! Tokens and recovery keys.
 
-use cryptline_luks::edit::{Change, Edit, TokenPlace, TokenSlots};
+use cryptline_luks::edit::{Edit, HeaderChange, TokenPlace, TokenSlots};
 use cryptline_luks::recovery;
 use cryptline_luks::token::CLEVIS_TOKEN;
 use cryptline_sys::SecretBuf;
 use serde_json::json;
 
-use super::{Edited, Header, Made, Opens, Unlocked};
+use super::{Edited, Header, KeptKey, MadeSlot, UnlockedHeader};
 use crate::Result;
-use crate::clevis::{Advertisement, Pin, Trust};
+use crate::clevis::{Advertisement, Pin, TrustFn};
 use crate::create::Progress;
 use crate::error::Problem;
 use crate::keys::with_keys;
@@ -79,14 +79,14 @@ impl Header {
     pub fn add_recovery_key(self, slot: Option<u32>) -> Result<(Edited, SecretBuf)> {
         let mut text = None;
         let edited = self.with_key_memory(|this, opened, edit| {
-            if let cryptline_luks::Header::V1(_) = edit.header() {
+            if let cryptline_luks::LuksHeader::V1(_) = edit.header() {
                 return Err(Problem::NoRecoveryKeys.on(&opened.name));
             }
-            let Unlocked { key, notes: warnings, .. } = this.unlock(opened, edit.header(), Opens::VolumeKey)?;
+            let UnlockedHeader { key, notes: warnings, .. } = this.unlock(opened, edit.header(), KeptKey::VolumeKey)?;
             this.tell(Progress::Deriving)?;
             let text = text.insert(opened.on(recovery::new_key())?);
             let (change, slot, token) = opened.on(edit.add_recovery(&key, text, slot))?;
-            Ok(Made { change, slot, token: Some(token), warnings, key: Some(key) })
+            Ok(MadeSlot { change, slot, token: Some(token), warnings, key: Some(key) })
         })?;
         Ok((edited, text.expect("it was made for the key slot")))
     }
@@ -123,7 +123,7 @@ impl Header {
         self,
         slot: Option<u32>,
         mut trust: impl FnMut(&TangKeys) -> Result<()> + Send,
-        pin: impl FnOnce(&mut Trust<'_>) -> Result<Pin> + Send,
+        pin: impl FnOnce(&mut TrustFn<'_>) -> Result<Pin> + Send,
     ) -> Result<Edited> {
         let ask = move |name: &str| pin(&mut |server| trust(&TangKeys(server.clone()))).map_err(|error| error.on(name));
         self.bind(slot, ask, |name, pin| {
@@ -162,18 +162,18 @@ impl Header {
     ) -> Result<Edited> {
         self.with_key_memory(|this, opened, edit| {
             let prepared = prepare(&opened.name)?;
-            let Unlocked { key, notes, .. } = this.unlock(opened, edit.header(), Opens::VolumeKey)?;
+            let UnlockedHeader { key, notes, .. } = this.unlock(opened, edit.header(), KeptKey::VolumeKey)?;
             let new = seal(&opened.name, prepared)?;
             let added = edit.add_bound(&key, &new.secret, slot, new.json);
             let (change, slot, token) = opened.on(added)?;
             let warnings = new.warning.into_iter().chain(notes).collect();
-            Ok(Made { change, slot, token: Some(token), warnings, key: Some(key) })
+            Ok(MadeSlot { change, slot, token: Some(token), warnings, key: Some(key) })
         })
     }
 
     fn changed_token(
         mut self,
-        change: impl FnOnce(&Edit) -> std::result::Result<(Change<'_>, u32), cryptline_luks::Error>,
+        change: impl FnOnce(&Edit) -> std::result::Result<(HeaderChange<'_>, u32), cryptline_luks::Error>,
     ) -> Result<Edited> {
         let opened = self.open(false)?;
         let edit = opened.load()?;

@@ -2,7 +2,7 @@
 
 use cryptline_luks::SegmentPolicy;
 
-use super::{Header, Opened};
+use super::{Header, OpenedHeader};
 use crate::Result;
 
 impl Header {
@@ -10,8 +10,8 @@ impl Header {
     /// nobody would doubt it any more.
     pub(super) fn check_trust(
         &self,
-        opened: &Opened,
-        header: &cryptline_luks::Header,
+        opened: &OpenedHeader,
+        header: &cryptline_luks::LuksHeader,
         slot: Option<u32>,
     ) -> Result<()> {
         if slot.is_some_and(|slot| !header.keeps_volume_key(slot)) {

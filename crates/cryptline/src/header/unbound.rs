@@ -3,7 +3,7 @@
 use cryptline_luks::edit::NewSlot;
 use cryptline_sys::SecretBuf;
 
-use super::{Edited, Header, Made};
+use super::{Edited, Header, MadeSlot};
 use crate::Result;
 use crate::error::Problem;
 use crate::keys::{Key, KeyRequest};
@@ -20,7 +20,7 @@ impl Header {
             let key = this.unbound_key(&opened.name, len as usize)?;
             let passphrase = this.new_passphrase_for(&opened.name)?;
             let (change, slot) = opened.on(edit.add_unbound(&key, &passphrase, new))?;
-            Ok(Made { change, slot, token: None, warnings: Vec::new(), key: None })
+            Ok(MadeSlot { change, slot, token: None, warnings: Vec::new(), key: None })
         })
     }
 

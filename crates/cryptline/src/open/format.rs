@@ -16,7 +16,7 @@ pub enum Format {
     RandomKey(RandomKey),
 }
 
-pub use cryptline_luks::format::Version as LuksVersion;
+pub use cryptline_luks::format::LuksVersion;
 
 /// Parameters that a header would state. Nothing is guessed: cryptsetup's defaults changed with version 2.7, and a
 /// wrong guess reads as noise and destroys the data on the first write.

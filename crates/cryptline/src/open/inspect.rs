@@ -2,7 +2,7 @@
 
 use cryptline_luks::edit::Edit;
 use cryptline_luks::seal::{Covers, MeasureHash};
-use cryptline_luks::{Doubted, Error as LuksError, Header, Segment, SegmentPolicy};
+use cryptline_luks::{DataSegment, Doubted, Error as LuksError, LuksHeader, SegmentPolicy};
 use cryptline_sys::SecretBuf;
 use sha2::{Digest, Sha256};
 
@@ -28,7 +28,7 @@ pub struct Inspection {
     /// Bytes of the clear disk, or why it cannot be opened.
     pub data_size: std::result::Result<u64, cryptline_luks::Error>,
     /// All of the header.
-    pub header: Header,
+    pub header: LuksHeader,
 }
 
 /// A key that is right.
@@ -94,7 +94,7 @@ impl Open {
         Ok(self.inspected(header, &device))
     }
 
-    fn inspected(&self, header: Header, device: &Look) -> Inspection {
+    fn inspected(&self, header: LuksHeader, device: &Look) -> Inspection {
         let detached = self.header.is_some();
         let segments = header.segments(SegmentPolicy { allow_null_cipher: self.allow_null_cipher, detached });
         Inspection {
@@ -109,11 +109,11 @@ impl Open {
     }
 
     /// Describes `header`, which was read from `source`, if it still is what is there.
-    fn examined(&self, header: Header, source: &Look, device: &Look) -> Result<Examined> {
+    fn examined(&self, header: LuksHeader, source: &Look, device: &Look) -> Result<Examined> {
         let failed = |error| Problem::Luks(error).on(&source.name);
         let mut reader = source.reader()?;
         let edit = Edit::look(&mut reader, source.size).map_err(failed)?;
-        let said = |header: &Header| serde_json::to_value(header.info()).ok();
+        let said = |header: &LuksHeader| serde_json::to_value(header.info()).ok();
         if said(edit.header()) != said(&header) {
             return Err(failed(LuksError::ChangedMeanwhile));
         }
@@ -154,7 +154,7 @@ impl Open {
         // The key of another one opens no data.
         let is_of_volume = slot.is_none_or(|slot| header.keeps_volume_key(slot));
         let mut ciphers = Vec::new();
-        let trust = |segments: Vec<Segment>| {
+        let trust = |segments: Vec<DataSegment>| {
             let specs = segments.iter().filter_map(|segment| segment.cipher.as_ref());
             ciphers.extend(specs.map(|spec| spec.as_str().to_owned()));
             if is_of_volume { self.trust(&header, &segments, size, slot).to_read() } else { Ok(None) }

@@ -1,14 +1,14 @@
 //! A volume as the line that `dmsetup table` would print for it. Nothing is locked or changed.
 
 use cryptline_cipher::CipherSpec;
-use cryptline_engine::table::{CryptOptions, CryptTarget, Line, LinearTarget, Span, TableKey};
+use cryptline_engine::table::{CryptTarget, LinearTarget, ParsedLine, TableKey, TableOptions, TableSpan};
 use zeroize::Zeroizing;
 
 use super::format::parse_cipher;
 use super::luks::{Opened, check_version, data_sizes, read, unlock, usable_segments, warnings_of};
 use super::plain::read_key;
 use super::{Format, LuksVersion, Open, Plain, header_flags};
-use crate::base::{Look, Source};
+use crate::base::{BaseSource, Look};
 use crate::dispatch::Stored;
 use crate::error::Problem;
 use crate::keys::with_keys;
@@ -40,9 +40,9 @@ impl Open {
         Ok(table)
     }
 
-    fn table_of(&mut self, source: &Source, show_keys: bool) -> Result<TableOf> {
+    fn table_of(&mut self, source: &BaseSource, show_keys: bool) -> Result<TableOf> {
         let mut warnings = Vec::new();
-        if let Source::Target(Target::Table(line)) = source {
+        if let BaseSource::Target(Target::Table(line)) = source {
             let line = self.lines_of(line.parse()?, show_keys)?;
             return Ok(TableOf { line, warnings });
         }
@@ -64,9 +64,9 @@ impl Open {
     }
 
     /// The lines of a table, as this volume would have them.
-    fn lines_of(&self, mut lines: Vec<Line>, show_keys: bool) -> Result<Zeroizing<String>> {
+    fn lines_of(&self, mut lines: Vec<ParsedLine>, show_keys: bool) -> Result<Zeroizing<String>> {
         for line in &mut lines {
-            if let Line::Crypt(target) = line {
+            if let ParsedLine::Crypt(target) = line {
                 let decision = self.dispatch.decide(Stored::Table(target.options.perf))?;
                 target.options.perf = decision.flags;
             }
@@ -81,7 +81,7 @@ impl Open {
         version: Option<LuksVersion>,
         show_keys: bool,
         warnings: &mut Vec<Warning>,
-    ) -> Result<Vec<Line>> {
+    ) -> Result<Vec<ParsedLine>> {
         let detached = self.header.as_deref().map(Look::file).transpose()?;
         let source = detached.as_ref().unwrap_or(device);
         let name = &source.name;
@@ -109,21 +109,21 @@ impl Open {
         demanded.finish(name)?;
         let (mut start, word) = (0, device_word(device)?);
         let lines = segments.into_iter().zip(sizes).map(|(segment, size)| {
-            let span = Span { start, len: size / 512 };
+            let span = TableSpan { start, len: size / 512 };
             start += span.len;
             let offset = (device.start + segment.offset) / 512;
             let device = word.clone();
             let Some(cipher) = segment.cipher else {
-                return Line::Linear(LinearTarget { span, device, offset });
+                return ParsedLine::Linear(LinearTarget { span, device, offset });
             };
             // The feature words that cryptsetup would give the kernel.
-            let options = CryptOptions {
+            let options = TableOptions {
                 allow_discards: self.discards,
                 sector_size: segment.sector_size,
                 perf: decision.flags,
-                ..CryptOptions::default()
+                ..TableOptions::default()
             };
-            Line::Crypt(Box::new(CryptTarget {
+            ParsedLine::Crypt(Box::new(CryptTarget {
                 start: span.start,
                 len: span.len,
                 key: table_key(&cipher, key.clone()),
@@ -137,7 +137,7 @@ impl Open {
         Ok(lines.collect())
     }
 
-    fn plain_line(&self, device: &Look, plain: &Plain, show_keys: bool) -> Result<Line> {
+    fn plain_line(&self, device: &Look, plain: &Plain, show_keys: bool) -> Result<ParsedLine> {
         let cipher = parse_cipher(&plain.cipher)?;
         let key_len = if cipher.is_null() { 0 } else { plain.key_len };
         let decision = self.dispatch.decide(Stored::Nothing)?;
@@ -149,14 +149,14 @@ impl Open {
         }
         let key = if show_keys { read_key(self, &device.name, plain, key_len)?.to_vec() } else { vec![0; key_len] };
         // The feature words that cryptsetup would give the kernel.
-        let options = CryptOptions {
+        let options = TableOptions {
             allow_discards: self.discards,
             sector_size: plain.sector_size,
             iv_large_sectors: plain.iv_large_sectors,
             perf: decision.flags,
-            ..CryptOptions::default()
+            ..TableOptions::default()
         };
-        Ok(Line::Crypt(Box::new(CryptTarget {
+        Ok(ParsedLine::Crypt(Box::new(CryptTarget {
             start: 0,
             len: size / 512,
             key: table_key(&cipher, Zeroizing::new(key)),
@@ -170,7 +170,7 @@ impl Open {
 }
 
 /// The lines one below the other.
-fn text_of(lines: &[Line], show_keys: bool) -> Zeroizing<String> {
+fn text_of(lines: &[ParsedLine], show_keys: bool) -> Zeroizing<String> {
     let shown = lines.iter().map(|line| {
         let device = escape(line.device().unwrap_or_default());
         line.to_kernel_line(show_keys, &device)

@@ -7,12 +7,12 @@ use std::path::Path;
 use cryptline_cipher::{CipherSpec, SectorOptions};
 use cryptline_engine::base::Image;
 use cryptline_luks::seal::{Covers, MeasureHash};
-use cryptline_luks::{Header, Segment, SegmentPolicy, UnlockOptions, Unlocked, recovery};
+use cryptline_luks::{DataSegment, LuksHeader, SegmentPolicy, UnlockOptions, UnlockedSlot, recovery};
 use cryptline_sys::SecretBuf;
 
-use super::stack::{Crypt, Part, Plan, sector_cipher};
+use super::stack::{SegmentCrypt, StackPart, StackPlan, sector_cipher};
 use super::{LuksVersion, Open, header_flags};
-use crate::base::{Base, Source};
+use crate::base::{Base, BaseSource};
 use crate::contents;
 use crate::dispatch::Stored;
 use crate::error::Problem;
@@ -24,7 +24,7 @@ use crate::volume::Volume;
 use crate::{Result, Warning, tokens};
 
 /// Opens and locks the target, reads its header or the detached one, and unlocks it.
-pub(super) fn open(mut open: Open, source: &Source, version: Option<LuksVersion>) -> Result<Volume> {
+pub(super) fn open(mut open: Open, source: &BaseSource, version: Option<LuksVersion>) -> Result<Volume> {
     let target = source.to_string();
     if source.is_memory() {
         return Err(Problem::HoldsNothing.on(target));
@@ -69,7 +69,7 @@ pub(super) fn open(mut open: Open, source: &Source, version: Option<LuksVersion>
     let may_grow = segments.len() == 1 && keeps_trust;
     for (segment, size) in segments.iter().zip(sizes) {
         let crypt = segment.cipher.as_ref().map(|cipher| crypt_of(cipher, segment, &key, open.discards));
-        parts.push(Part {
+        parts.push(StackPart {
             base: 0,
             start: segment.offset,
             size: if may_grow && segment.size.is_none() && crypt.is_some() { None } else { Some(size) },
@@ -79,7 +79,7 @@ pub(super) fn open(mut open: Open, source: &Source, version: Option<LuksVersion>
     }
     drop((key, header_image));
     warnings.extend(notes_of_flags);
-    let plan = Plan { source: target, kind: kind(&header), dispatch: decision.dispatch, parts };
+    let plan = StackPlan { source: target, kind: kind(&header), dispatch: decision.dispatch, parts };
     let locks = (in_use, open.in_use.take());
     let volume = plan.build(vec![base], open, warnings)?;
     Ok(volume.identified(identity, slot).kept(locks))
@@ -87,45 +87,45 @@ pub(super) fn open(mut open: Open, source: &Source, version: Option<LuksVersion>
 
 impl Open {
     /// The volume on `base` under a header that is not there yet, or not in the way of this.
-    pub(crate) fn under(self, base: Base, header: &Header, key: &SecretBuf) -> Result<Volume> {
+    pub(crate) fn under(self, base: Base, header: &LuksHeader, key: &SecretBuf) -> Result<Volume> {
         let name = self.of_target().map(ToString::to_string).unwrap_or_default();
         let segments = usable_segments(header, &self, &name)?;
         let decision = self.dispatch.decide(Stored::Nothing)?;
         let mut parts = Vec::with_capacity(segments.len());
         for segment in &segments {
             let crypt = segment.cipher.as_ref().map(|cipher| crypt_of(cipher, segment, key, false));
-            parts.push(Part {
+            parts.push(StackPart {
                 base: 0,
                 start: segment.offset,
                 size: segment.size.filter(|_| segments.len() > 1),
                 crypt: crypt.transpose().map_err(|error| error.on(&name))?,
             });
         }
-        let plan = Plan { source: name, kind: kind(header), dispatch: decision.dispatch, parts };
+        let plan = StackPlan { source: name, kind: kind(header), dispatch: decision.dispatch, parts };
         plan.build(vec![base], self, Vec::new())
     }
 }
 
 /// How the data of a segment is encrypted. A call for each: what leaves the stack that keys are used on does so
 /// by itself.
-fn crypt_of(cipher: &CipherSpec, segment: &Segment, key: &SecretBuf, discards: bool) -> Result<Crypt> {
+fn crypt_of(cipher: &CipherSpec, segment: &DataSegment, key: &SecretBuf, discards: bool) -> Result<SegmentCrypt> {
     let sectors =
         SectorOptions { sector_size: segment.sector_size, iv_offset: segment.iv_tweak, iv_large_sectors: false };
     // The null cipher takes no key, whatever the header keeps for it.
     let key = if cipher.is_null() { &[][..] } else { key };
     let wrong = |error| Problem::HeaderCipher(error).into();
     let (sector_cipher, key_len) = sector_cipher(cipher, sectors, || Ok(key), wrong)?;
-    Ok(Crypt { spec: cipher.clone(), cipher: sector_cipher, key_len, sectors, discards })
+    Ok(SegmentCrypt { spec: cipher.clone(), cipher: sector_cipher, key_len, sectors, discards })
 }
 
 /// Bytes of each segment on a device of `size` bytes.
-pub(super) fn data_sizes(segments: &[Segment], size: u64, name: &str) -> Result<Vec<u64>> {
+pub(super) fn data_sizes(segments: &[DataSegment], size: u64, name: &str) -> Result<Vec<u64>> {
     let sizes: std::result::Result<_, _> = segments.iter().map(|segment| segment.data_size(size)).collect();
     sizes.map_err(|error| Problem::Luks(error).on(name))
 }
 
 /// Returns what no other volume has: of a copy, header and key are the same, but not the file.
-fn identity(header: &Header, segments: &[Segment], base: &Base, open: &Open) -> Option<String> {
+fn identity(header: &LuksHeader, segments: &[DataSegment], base: &Base, open: &Open) -> Option<String> {
     let header = header.identity(segments)?;
     let metadata = base.file().and_then(|file| file.metadata().ok());
     let place = metadata.map(|file| match file.rdev() {
@@ -143,19 +143,19 @@ fn identity(header: &Header, segments: &[Segment], base: &Base, open: &Open) -> 
 }
 
 /// Reads and checks the header of a device of `size` bytes, for who may write to the volume.
-pub(crate) fn read(device: impl Read + Seek, size: u64, name: &str) -> Result<Header> {
+pub(crate) fn read(device: impl Read + Seek, size: u64, name: &str) -> Result<LuksHeader> {
     let header = look(device, size, name)?;
     header.check_writable().map_err(|error| Problem::Luks(error).on(name))?;
     Ok(header)
 }
 
 /// The same for who only reads.
-pub(super) fn look(device: impl Read + Seek, size: u64, name: &str) -> Result<Header> {
+pub(super) fn look(device: impl Read + Seek, size: u64, name: &str) -> Result<LuksHeader> {
     look_on(device, size, None, name)
 }
 
 /// The same on a device whose sectors have this size: a partition table that is found instead counts in them.
-pub(super) fn look_on(mut device: impl Read + Seek, size: u64, sector: Option<u32>, name: &str) -> Result<Header> {
+pub(super) fn look_on(mut device: impl Read + Seek, size: u64, sector: Option<u32>, name: &str) -> Result<LuksHeader> {
     let problem = match cryptline_luks::look(&mut device, size) {
         Ok(header) => return Ok(header),
         Err(error @ cryptline_luks::Error::NotLuks) => match contents::told(&mut device, size, sector) {
@@ -167,15 +167,15 @@ pub(super) fn look_on(mut device: impl Read + Seek, size: u64, sector: Option<u3
     Err(problem.on(name))
 }
 
-pub(super) fn kind(header: &Header) -> VolumeKind {
+pub(super) fn kind(header: &LuksHeader) -> VolumeKind {
     match header {
-        Header::V1(_) => VolumeKind::Luks1,
-        Header::V2(_) => VolumeKind::Luks2,
+        LuksHeader::V1(_) => VolumeKind::Luks1,
+        LuksHeader::V2(_) => VolumeKind::Luks2,
     }
 }
 
 /// Returns what was found in the header, which is told at once.
-pub(super) fn warnings_of(header: &Header, open: &Open) -> Vec<Warning> {
+pub(super) fn warnings_of(header: &LuksHeader, open: &Open) -> Vec<Warning> {
     let found: Vec<_> = header.warnings().iter().cloned().map(Warning::Header).collect();
     if let Some(observer) = &open.on_warning {
         found.iter().for_each(observer);
@@ -183,7 +183,7 @@ pub(super) fn warnings_of(header: &Header, open: &Open) -> Vec<Warning> {
     found
 }
 
-pub(super) fn check_version(header: &Header, wanted: Option<LuksVersion>, name: &str) -> Result<()> {
+pub(super) fn check_version(header: &LuksHeader, wanted: Option<LuksVersion>, name: &str) -> Result<()> {
     let found = kind(header);
     match (wanted, found) {
         (Some(LuksVersion::Luks1), VolumeKind::Luks2) | (Some(LuksVersion::Luks2), VolumeKind::Luks1) => {
@@ -194,7 +194,7 @@ pub(super) fn check_version(header: &Header, wanted: Option<LuksVersion>, name: 
 }
 
 /// Where the data is, if it can and may be opened.
-pub(super) fn usable_segments(header: &Header, open: &Open, name: &str) -> Result<Vec<Segment>> {
+pub(super) fn usable_segments(header: &LuksHeader, open: &Open, name: &str) -> Result<Vec<DataSegment>> {
     let policy = SegmentPolicy { allow_null_cipher: open.allow_null_cipher, detached: open.header.is_some() };
     header.segments(policy).map_err(|error| Problem::Luks(error).on(name))
 }
@@ -212,7 +212,7 @@ pub(super) struct Opened {
 }
 
 /// Unlocks by a token or by what the caller has.
-pub(super) fn unlock(header: &Header, mut device: impl Read + Seek, name: &str, open: &Open) -> Result<Opened> {
+pub(super) fn unlock(header: &LuksHeader, mut device: impl Read + Seek, name: &str, open: &Open) -> Result<Opened> {
     let options = UnlockOptions {
         slot: open.slot,
         unbound: open.unbound,
@@ -236,7 +236,7 @@ pub(super) fn unlock(header: &Header, mut device: impl Read + Seek, name: &str, 
 
 /// The volume key, with the slot and the passphrase that gave it; without them where the caller has the key.
 pub(crate) fn unlock_with(
-    header: &Header,
+    header: &LuksHeader,
     mut device: impl Read + Seek,
     name: &str,
     keys: &dyn Keys,
@@ -271,7 +271,7 @@ pub(crate) fn unlock_with(
             return Ok((key, Some((slot, passphrase))));
         }
         match header.unlock(&mut device, &passphrase, options) {
-            Ok(Unlocked { key, slot }) => return Ok((key, Some((slot, passphrase)))),
+            Ok(UnlockedSlot { key, slot }) => return Ok((key, Some((slot, passphrase)))),
             Err(cryptline_luks::Error::NoKey) => request.failed += 1,
             Err(error) => return Err(failed(error)),
         }
@@ -281,7 +281,7 @@ pub(crate) fn unlock_with(
 /// As [`unlock_with`], where `typed` is the recovery key of one of the header's slots, whatever its case and dashes.
 /// These slots cost little, so they come first.
 fn unlock_recovery(
-    header: &Header,
+    header: &LuksHeader,
     device: &mut (impl Read + Seek),
     typed: &[u8],
     options: &UnlockOptions,

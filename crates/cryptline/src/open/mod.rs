@@ -35,7 +35,7 @@ pub use inspect::{Examined, HeaderArea, Inspection, Unlocked};
 pub use line::TableOf;
 pub(crate) use luks::{read as read_header, unlock_with};
 
-use crate::base::{Access, Source};
+use crate::base::{Access, BaseSource};
 use crate::dispatch::{DispatchOptions, HelperPool};
 use crate::error::Problem;
 use crate::given::Given;
@@ -75,7 +75,7 @@ pub struct Open {
     unbound: bool,
     tokens: Option<Tokens>,
     limits: KdfLimits,
-    blocks: Blocks,
+    blocks: BlockRules,
     dispatch: DispatchOptions,
     helpers: HelperPool,
     delay: Option<DelaySpec>,
@@ -92,7 +92,7 @@ type OnWarning = Box<dyn Fn(&Warning) + Send + Sync>;
 
 /// The smallest I/O, and what holes are.
 #[derive(Clone, Copy, Default)]
-struct Blocks {
+struct BlockRules {
     logical: Option<u32>,
     exclusion: Exclusion,
     zeroes: Zeroes,
@@ -107,26 +107,26 @@ impl Open {
     /// Of a target.
     #[must_use]
     pub fn target(target: Target) -> Self {
-        Self::of(Source::Target(target).into())
+        Self::of(BaseSource::Target(target).into())
     }
 
     /// Of anything that can be read and written. Its calls block the thread that submits a request.
     pub fn medium(medium: impl Medium) -> Self {
-        Self::of(Source::Medium(Arc::new(medium)).into())
+        Self::of(BaseSource::Medium(Arc::new(medium)).into())
     }
 
     /// Of a device that is open already: one of your own, or the clear disk of another volume. Several volumes may
     /// lie on it, and nothing is locked.
     #[must_use]
     pub fn device(gate: &Gate) -> Self {
-        Self::of(Source::Device(gate.clone()).into())
+        Self::of(BaseSource::Device(gate.clone()).into())
     }
 
     /// Of a file that is open already, for who may not open any; see [`Image::of_file`]. It opens once, with
     /// [`open`](Self::open).
     #[must_use]
     pub fn image(image: Image) -> Self {
-        Self::of(Source::Image(Mutex::new(Some(image))).into())
+        Self::of(BaseSource::Image(Mutex::new(Some(image))).into())
     }
 
     fn of(given: Given) -> Self {
@@ -142,7 +142,7 @@ impl Open {
             unbound: false,
             tokens: None,
             limits: KdfLimits::default(),
-            blocks: Blocks::default(),
+            blocks: BlockRules::default(),
             dispatch: DispatchOptions::default(),
             helpers: HelperPool::default(),
             delay: None,
@@ -279,12 +279,12 @@ impl Open {
     pub fn open(mut self) -> Result<Volume> {
         let source = self.given.take_source()?;
         self.refuse_useless(&source)?;
-        if let Source::Target(Target::Table(line)) = &source {
+        if let BaseSource::Target(Target::Table(line)) = &source {
             return table::open(self, line);
         }
         let usual = if source.is_memory() { Format::RandomKey(RandomKey::default()) } else { Format::Luks(None) };
         let target = match &source {
-            Source::Target(target) => Some(target.clone()),
+            BaseSource::Target(target) => Some(target.clone()),
             _ => None,
         };
         let stamp = target.as_ref().and_then(Stamp::of);
@@ -307,8 +307,8 @@ impl Open {
     }
 
     /// Refuses what was said and would be ignored.
-    fn refuse_useless(&self, source: &Source) -> Result<()> {
-        let is_nbd = matches!(source, Source::Target(target) if target.is_nbd());
+    fn refuse_useless(&self, source: &BaseSource) -> Result<()> {
+        let is_nbd = matches!(source, BaseSource::Target(target) if target.is_nbd());
         if self.access.reconnect.is_some() && !is_nbd {
             return Err(Problem::NoConnection.on(source));
         }
@@ -317,7 +317,7 @@ impl Open {
         let format = (self.format.is_some(), "a format");
         let rules = (!self.given.rules().is_empty(), "rules for a header");
         let (volume, useless) = match (source, &self.format) {
-            (Source::Target(Target::Table(_)), _) => ("a table line", [key, header, format, rules].to_vec()),
+            (BaseSource::Target(Target::Table(_)), _) => ("a table line", [key, header, format, rules].to_vec()),
             (_, Some(Format::Plain(_))) => ("a volume without a header", vec![header, rules]),
             (_, Some(Format::RandomKey(_))) => ("a new volume under a random key", vec![key, header, rules]),
             (source, None) if source.is_memory() => ("a new volume under a random key", vec![key, header, rules]),

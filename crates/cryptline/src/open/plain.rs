@@ -5,10 +5,10 @@ use cryptline_luks::plain::derive_key;
 use cryptline_sys::SecretBuf;
 
 use super::format::parse_cipher;
-use super::stack::{Crypt, Part, Plan, sector_cipher};
+use super::stack::{SegmentCrypt, StackPart, StackPlan, sector_cipher};
 use super::{Open, Plain, RandomKey};
 use crate::Result;
-use crate::base::{Base, Source};
+use crate::base::{Base, BaseSource};
 use crate::bytes::WindowBytes;
 use crate::contents;
 use crate::dispatch::Stored;
@@ -18,7 +18,7 @@ use crate::keys::{Key, KeyRequest, copy_of, no_key};
 use crate::volume::Volume;
 
 /// Opens a plain volume.
-pub(super) fn open(open: Open, source: &Source, plain: &Plain) -> Result<Volume> {
+pub(super) fn open(open: Open, source: &BaseSource, plain: &Plain) -> Result<Volume> {
     let cipher = parse_cipher(&plain.cipher)?;
     let key_len = if cipher.is_null() { 0 } else { plain.key_len };
     let decision = open.dispatch.decide(Stored::Nothing)?;
@@ -29,9 +29,10 @@ pub(super) fn open(open: Open, source: &Source, plain: &Plain) -> Result<Volume>
     }
     let read_key = || read_key(&open, &name, plain, key_len);
     let (sector_cipher, key_len) = sector_cipher(&cipher, sectors, read_key, |error| Problem::Cipher(error).into())?;
-    let crypt = Crypt { spec: cipher, cipher: sector_cipher, key_len, sectors, discards: open.discards };
-    let part = Part { base: 0, start: plain.start, size: plain.size, crypt: Some(crypt) };
-    let plan = Plan { source: name.clone(), kind: VolumeKind::Plain, dispatch: decision.dispatch, parts: vec![part] };
+    let crypt = SegmentCrypt { spec: cipher, cipher: sector_cipher, key_len, sectors, discards: open.discards };
+    let part = StackPart { base: 0, start: plain.start, size: plain.size, crypt: Some(crypt) };
+    let plan =
+        StackPlan { source: name.clone(), kind: VolumeKind::Plain, dispatch: decision.dispatch, parts: vec![part] };
     plan.build(vec![base], open, Vec::new())
 }
 
@@ -47,7 +48,7 @@ fn refuse_others(base: &Base, plain: &Plain, name: &str) -> Result<()> {
 }
 
 /// Opens a new volume, which reads as noise until it is written.
-pub(super) fn open_random(open: Open, source: &Source, random: &RandomKey) -> Result<Volume> {
+pub(super) fn open_random(open: Open, source: &BaseSource, random: &RandomKey) -> Result<Volume> {
     if !source.is_memory() {
         return Err(Problem::NotMemory.on(source));
     }
@@ -58,9 +59,9 @@ pub(super) fn open_random(open: Open, source: &Source, random: &RandomKey) -> Re
     let base = source.open(open.access)?;
     let new_key = || Ok(SecretBuf::random(key_len).map_err(Problem::KeyMemory)?);
     let (sector_cipher, key_len) = sector_cipher(&cipher, sectors, new_key, |error| Problem::Cipher(error).into())?;
-    let crypt = Crypt { spec: cipher, cipher: sector_cipher, key_len, sectors, discards: true };
-    let part = Part { base: 0, start: 0, size: None, crypt: Some(crypt) };
-    let plan = Plan {
+    let crypt = SegmentCrypt { spec: cipher, cipher: sector_cipher, key_len, sectors, discards: true };
+    let part = StackPart { base: 0, start: 0, size: None, crypt: Some(crypt) };
+    let plan = StackPlan {
         source: source.to_string(),
         kind: VolumeKind::RandomKey,
         dispatch: open.dispatch.decide(Stored::Nothing)?.dispatch,

@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions};
 use cryptline_engine::Gate;
-use cryptline_engine::dispatch::{Dispatch, Helpers, Mode, may_raise_priority};
+use cryptline_engine::dispatch::{Dispatch, DispatchMode, HelperThreads, may_raise_priority};
 use cryptline_engine::layer::linear::{Segment, joined};
 use cryptline_engine::layer::{
     CipherRange, CryptDevice, CryptOptions, DelayDevice, DelaySpec, Exclusion, FaultDevice, FaultPlan, SubBlockDevice,
     SubBlockOptions, zoned,
 };
 
-use super::{Blocks, Open, partition};
+use super::{BlockRules, Open, partition};
 use crate::base::Base;
 use crate::error::{Error, Problem};
 use crate::info::{BaseInfo, Info, SmallWrites, VolumeKind};
@@ -30,18 +30,18 @@ use crate::{Result, Warning};
 const LARGEST_SECTOR: u32 = 4096;
 
 /// Everything that is known once there are keys.
-pub(super) struct Plan {
+pub(super) struct StackPlan {
     /// The target, or the devices of a table.
     pub source: String,
     pub kind: VolumeKind,
     /// Choice of who runs the ciphers.
     pub dispatch: Dispatch,
     /// The clear disk from its first byte to its last, at least one.
-    pub parts: Vec<Part>,
+    pub parts: Vec<StackPart>,
 }
 
 /// A range of the clear disk.
-pub(super) struct Part {
+pub(super) struct StackPart {
     /// The number of the base that it lies on.
     pub base: usize,
     /// First byte there.
@@ -49,11 +49,11 @@ pub(super) struct Part {
     /// Size in bytes; `None` for the rest, also where that becomes more.
     pub size: Option<u64>,
     /// `None` for what lies there in the clear.
-    pub crypt: Option<Crypt>,
+    pub crypt: Option<SegmentCrypt>,
 }
 
 /// How a range is encrypted.
-pub(super) struct Crypt {
+pub(super) struct SegmentCrypt {
     pub spec: CipherSpec,
     pub cipher: SectorCipher,
     /// Bytes of the key.
@@ -63,7 +63,7 @@ pub(super) struct Crypt {
     pub discards: bool,
 }
 
-impl Plan {
+impl StackPlan {
     /// Lays the parts of `bases` one behind the other, and the ciphers over them.
     pub fn build(mut self, bases: Vec<Base>, mut open: Open, mut warnings: Vec<Warning>) -> Result<Volume> {
         let bases = self.move_into_slices(bases, &mut warnings)?;
@@ -79,7 +79,7 @@ impl Plan {
         let lowers = slowed(&bottoms, open.delay.as_ref(), &faults);
         let options = self.crypt_options(&lowers, &open, &mut warnings)?;
         info.dispatch = options.dispatch;
-        info.helpers = options.helpers.as_ref().map_or(0, Helpers::count);
+        info.helpers = options.helpers.as_ref().map_or(0, HelperThreads::count);
         let gate = clear_disk(self.parts, &lowers, options)?;
         let shared = open.access.shared;
         let (gate, small_writes) = open.blocks.lay_over(gate, sector.min(border), block, shared)?;
@@ -124,14 +124,14 @@ impl Plan {
         self.crypts().map(|crypt| crypt.sectors.sector_size).max().unwrap_or(LEAST_BLOCK)
     }
 
-    fn crypts(&self) -> impl Iterator<Item = &Crypt> {
+    fn crypts(&self) -> impl Iterator<Item = &SegmentCrypt> {
         self.parts.iter().filter_map(|part| part.crypt.as_ref())
     }
 
     /// Largest power of two, up to the largest sector, that divides the place of every border between parts.
     fn border(&self) -> u32 {
         match self.parts.as_slice() {
-            [Part { crypt: Some(_), .. }] => LARGEST_SECTOR,
+            [StackPart { crypt: Some(_), .. }] => LARGEST_SECTOR,
             parts => {
                 let sizes = parts.iter().filter_map(|part| part.size);
                 granularity(LARGEST_SECTOR, sizes.fold(0, |all, size| all | size))
@@ -184,10 +184,10 @@ impl Plan {
         }
         if lowers.iter().any(|lower| lower.most_queues() == 1) {
             // Whoever shares or hands on requests has a queue of its own below, for the pieces.
-            if [self.dispatch.read, self.dispatch.write].contains(&Mode::Queue) {
+            if [self.dispatch.read, self.dispatch.write].contains(&DispatchMode::Queue) {
                 warnings.push(Warning::OneConnection);
             }
-            (options.dispatch.read, options.dispatch.write) = (Mode::Inline, Mode::Inline);
+            (options.dispatch.read, options.dispatch.write) = (DispatchMode::Inline, DispatchMode::Inline);
         }
         if !self.crypts().all(|crypt| crypt.cipher.is_null()) {
             let (helpers, warning) = open.helpers.helpers(&options.dispatch)?;
@@ -198,9 +198,9 @@ impl Plan {
             warnings.push(Warning::NoPriority);
         }
         let has_zones = lowers.iter().any(|lower| lower.geometry().zones.is_some());
-        if has_zones && options.dispatch.write == Mode::Queue {
+        if has_zones && options.dispatch.write == DispatchMode::Queue {
             // As dm-crypt has it. The engine would do so anyway; this is what is shown.
-            options.dispatch.write = Mode::Inline;
+            options.dispatch.write = DispatchMode::Inline;
             warnings.push(Warning::ZonedQueue);
         }
         Ok(options)
@@ -250,7 +250,7 @@ impl Plan {
     }
 }
 
-impl Part {
+impl StackPart {
     /// Moves it to its place in a range of the base, which it must not leave.
     fn move_into(&mut self, slice: &Range<u64>) -> Result<()> {
         let left = (slice.end - slice.start).saturating_sub(self.start);
@@ -296,7 +296,7 @@ fn slowed(bottoms: &[Bottom], delay: Option<&DelaySpec>, faults: &Arc<FaultPlan>
 
 /// The parts one behind the other, and over those that are encrypted their ciphers, which share everything
 /// else.
-fn clear_disk(parts: Vec<Part>, lowers: &[Gate], options: CryptOptions) -> Result<Gate> {
+fn clear_disk(parts: Vec<StackPart>, lowers: &[Gate], options: CryptOptions) -> Result<Gate> {
     let is_one = parts.len() == 1;
     let (mut segments, mut ranges) = (Vec::new(), Vec::new());
     for part in parts {
@@ -359,7 +359,7 @@ struct Bottom {
     is_atomic: bool,
 }
 
-impl Blocks {
+impl BlockRules {
     /// The smallest I/O over cipher sectors of `sector` bytes, where one is asked for.
     fn checked(&self, sector: u32) -> Result<Option<u32>> {
         match self.logical {

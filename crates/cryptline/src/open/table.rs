@@ -6,13 +6,13 @@ use std::path::Path;
 
 use cryptline_cipher::SectorCipher;
 use cryptline_engine::base::Blank;
-use cryptline_engine::dispatch::{Dispatch, Mode, PerfFlags};
-use cryptline_engine::table::{CryptTarget, Line, Span, TableKey};
+use cryptline_engine::dispatch::{Dispatch, DispatchMode, PerfFlags};
+use cryptline_engine::table::{CryptTarget, ParsedLine, TableKey, TableSpan};
 
 use super::Open;
-use super::stack::{Crypt, Part, Plan, listed};
+use super::stack::{SegmentCrypt, StackPart, StackPlan, listed};
 use crate::Result;
-use crate::base::{Access, Base, BaseDevice, Source};
+use crate::base::{Access, Base, BaseDevice, BaseSource};
 use crate::dispatch::Stored;
 use crate::error::Problem;
 use crate::info::VolumeKind;
@@ -29,9 +29,9 @@ pub(super) fn open(open: Open, table: &TableLine) -> Result<Volume> {
     let mut parts = Vec::with_capacity(lines.len());
     for (number, (line, key_len)) in lines.iter().enumerate() {
         parts.push(match line {
-            Line::Crypt(target) => {
+            ParsedLine::Crypt(target) => {
                 let base = devices.number_of(&target.device)?;
-                let crypt = Crypt {
+                let crypt = SegmentCrypt {
                     spec: target.cipher.clone(),
                     cipher: cipher_of(table, number)?,
                     key_len: *key_len,
@@ -40,25 +40,25 @@ pub(super) fn open(open: Open, table: &TableLine) -> Result<Volume> {
                 };
                 part(base, target.offset, line.span(), Some(crypt))
             }
-            Line::Linear(target) => {
+            ParsedLine::Linear(target) => {
                 let base = devices.number_of(&target.device)?;
                 part(base, target.offset, target.span, None)
             }
-            Line::Zero(span) => part(devices.blank(Blank::Zeros)?, span.start, *span, None),
-            Line::Error(span) => part(devices.blank(Blank::Errors)?, span.start, *span, None),
+            ParsedLine::Zero(span) => part(devices.blank(Blank::Zeros)?, span.start, *span, None),
+            ParsedLine::Error(span) => part(devices.blank(Blank::Errors)?, span.start, *span, None),
         });
     }
     let crypts = lines.iter().filter_map(|(line, _)| match line {
-        Line::Crypt(target) => Some(target.options.perf),
+        ParsedLine::Crypt(target) => Some(target.options.perf),
         _ => None,
     });
     // One volume has one way to run its ciphers: what any of its lines asks for.
     let dispatch = match crypts.reduce(PerfFlags::or) {
         Some(flags) => open.dispatch.decide(Stored::Table(flags))?.dispatch,
-        None => Dispatch::both(Mode::Inline),
+        None => Dispatch::both(DispatchMode::Inline),
     };
     let named = lines.iter().filter_map(|(line, _)| line.device());
-    let plan = Plan {
+    let plan = StackPlan {
         source: listed(named).unwrap_or_else(|| "no device".to_owned()),
         kind: VolumeKind::Table,
         dispatch,
@@ -69,10 +69,10 @@ pub(super) fn open(open: Open, table: &TableLine) -> Result<Volume> {
 
 /// The lines without their keys, each with the length of its key. A key of zeros is none: programs print tables so that
 /// are not to show it.
-fn without_keys(lines: Vec<Line>) -> Result<Vec<(Line, usize)>> {
+fn without_keys(lines: Vec<ParsedLine>) -> Result<Vec<(ParsedLine, usize)>> {
     let without_key = |(number, mut line)| {
         let mut key_len = 0;
-        if let Line::Crypt(target) = &mut line {
+        if let ParsedLine::Crypt(target) = &mut line {
             let key = target.key.as_bytes();
             if !key.is_empty() && key.iter().all(|&byte| byte == 0) {
                 return Err(Problem::MaskedKey(number).into());
@@ -89,7 +89,7 @@ fn without_keys(lines: Vec<Line>) -> Result<Vec<(Line, usize)>> {
 /// so by itself, and never in memory that was filled there.
 fn cipher_of(table: &TableLine, number: usize) -> Result<SectorCipher> {
     let cipher = with_keys(|| match table.parse()?.get(number) {
-        Some(Line::Crypt(target)) => Ok(make(target)),
+        Some(ParsedLine::Crypt(target)) => Ok(make(target)),
         _ => Err(Problem::NoTable.into()),
     })?;
     Ok(cipher.map_err(Problem::Cipher)?)
@@ -99,8 +99,8 @@ fn make(target: &CryptTarget) -> std::result::Result<SectorCipher, cryptline_cip
     SectorCipher::new(&target.cipher, target.key.as_bytes(), sectors(target))
 }
 
-fn part(base: usize, offset: u64, span: Span, crypt: Option<Crypt>) -> Part {
-    Part { base, start: bytes(offset), size: Some(bytes(span.len)), crypt }
+fn part(base: usize, offset: u64, span: TableSpan, crypt: Option<SegmentCrypt>) -> StackPart {
+    StackPart { base, start: bytes(offset), size: Some(bytes(span.len)), crypt }
 }
 
 /// The parser has bounded all sums: they end below 2^64 bytes.
@@ -113,26 +113,26 @@ struct Devices {
     access: Access,
     /// Bytes of the clear disk.
     size: u64,
-    opened: Vec<Device>,
+    opened: Vec<TableDevice>,
 }
 
-struct Device {
-    name: Name,
+struct TableDevice {
+    name: DeviceName,
     base: Base,
 }
 
 /// Identity of a device, by which two lines are about the same one.
-enum Name {
+enum DeviceName {
     Written {
         text: String,
         /// Of a file or block device.
-        identity: Option<Identity>,
+        identity: Option<DeviceIdentity>,
     },
     Blank(Blank),
 }
 
 #[derive(PartialEq, Eq)]
-enum Identity {
+enum DeviceIdentity {
     File { device: u64, inode: u64 },
     BlockDevice(u64),
 }
@@ -142,31 +142,31 @@ impl Devices {
     fn number_of(&mut self, text: &str) -> Result<usize> {
         let target = device_of(text)?;
         let identity = target_identity(&target);
-        let is_same = |device: &Device| match &device.name {
-            Name::Written { text: known, .. } if known == text => true,
-            Name::Written { identity: known, .. } => known.is_some() && *known == identity,
-            Name::Blank(_) => false,
+        let is_same = |device: &TableDevice| match &device.name {
+            DeviceName::Written { text: known, .. } if known == text => true,
+            DeviceName::Written { identity: known, .. } => known.is_some() && *known == identity,
+            DeviceName::Blank(_) => false,
         };
         if let Some(number) = self.opened.iter().position(is_same) {
             return Ok(number);
         }
-        let base = Source::Target(target).open(self.access)?;
+        let base = BaseSource::Target(target).open(self.access)?;
         let text = text.to_owned();
-        Ok(self.push(Name::Written { text, identity }, base))
+        Ok(self.push(DeviceName::Written { text, identity }, base))
     }
 
     /// The number of the device that nothing is stored in.
     fn blank(&mut self, what: Blank) -> Result<usize> {
-        let is_same = |device: &Device| matches!(device.name, Name::Blank(known) if known == what);
+        let is_same = |device: &TableDevice| matches!(device.name, DeviceName::Blank(known) if known == what);
         if let Some(number) = self.opened.iter().position(is_same) {
             return Ok(number);
         }
         let base = Base::Device(BaseDevice::blank(what, self.size, self.access.read_only)?);
-        Ok(self.push(Name::Blank(what), base))
+        Ok(self.push(DeviceName::Blank(what), base))
     }
 
-    fn push(&mut self, name: Name, base: Base) -> usize {
-        self.opened.push(Device { name, base });
+    fn push(&mut self, name: DeviceName, base: Base) -> usize {
+        self.opened.push(TableDevice { name, base });
         self.opened.len() - 1
     }
 
@@ -176,12 +176,12 @@ impl Devices {
 }
 
 /// Which file or block device a target is, whatever its path; `None` where that cannot be told.
-fn target_identity(target: &Target) -> Option<Identity> {
+fn target_identity(target: &Target) -> Option<DeviceIdentity> {
     let identity = |metadata: Metadata| {
         if metadata.file_type().is_block_device() {
-            Identity::BlockDevice(metadata.rdev())
+            DeviceIdentity::BlockDevice(metadata.rdev())
         } else {
-            Identity::File { device: metadata.dev(), inode: metadata.ino() }
+            DeviceIdentity::File { device: metadata.dev(), inode: metadata.ino() }
         }
     };
     match target {

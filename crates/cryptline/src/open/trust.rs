@@ -4,7 +4,7 @@
 //! areas take the data's word unless that is broken, so that they vouch. Verbs that unlock ask before they change a
 //! header: a new key slot would vouch for what was put there.
 
-use cryptline_luks::{Doubted, Header, Segment, Trust};
+use cryptline_luks::{DataSegment, Doubted, LuksHeader, Trust};
 
 use super::Open;
 use crate::error::Problem;
@@ -15,8 +15,8 @@ impl Open {
     /// that was opened, and `size` that of the device in bytes.
     pub(super) fn open_as_trusted(
         &mut self,
-        header: &Header,
-        segments: &[Segment],
+        header: &LuksHeader,
+        segments: &[DataSegment],
         size: u64,
         slot: Option<u32>,
         name: &str,
@@ -32,7 +32,7 @@ impl Open {
     }
 
     /// How far the header is believed.
-    pub(super) fn trust(&self, header: &Header, segments: &[Segment], size: u64, slot: Option<u32>) -> Trust {
+    pub(super) fn trust(&self, header: &LuksHeader, segments: &[DataSegment], size: u64, slot: Option<u32>) -> Trust {
         header.trust(segments, Some(size), slot, self.given.accepted_ciphers())
     }
 }

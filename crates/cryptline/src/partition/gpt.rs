@@ -54,7 +54,7 @@ pub(super) fn read(disk: &mut dyn ReadSeek, size: u64, block: u32) -> Result<Par
 }
 
 /// A good header with its entries.
-struct Header {
+struct GptHeader {
     sector: u32,
     lba: u64,
     /// Where the other header is.
@@ -66,7 +66,7 @@ struct Header {
 }
 
 /// The header in sector `lba`; `None` where there is none, and why not where it is not good.
-fn header_at(disk: &mut dyn ReadSeek, size: u64, sector: u32, lba: u64) -> Result<Option<Header>, String> {
+fn header_at(disk: &mut dyn ReadSeek, size: u64, sector: u32, lba: u64) -> Result<Option<GptHeader>, String> {
     let bytes_in = u64::from(sector);
     let Some(start) = lba.checked_mul(bytes_in) else {
         return Ok(None);
@@ -94,7 +94,7 @@ fn header_at(disk: &mut dyn ReadSeek, size: u64, sector: u32, lba: u64) -> Resul
     if crc32(&entries) != u32_at(&bytes, 88) {
         return Err("the checksum of its entries is wrong".to_owned());
     }
-    Ok(Some(Header { sector, lba, other: u64_at(&bytes, 32), array, entry_len: entry_len as usize, entries }))
+    Ok(Some(GptHeader { sector, lba, other: u64_at(&bytes, 32), array, entry_len: entry_len as usize, entries }))
 }
 
 /// Verifies that the header in `bytes` is whole and lies in its own place.
@@ -114,7 +114,7 @@ fn check(bytes: &mut [u8], lba: u64) -> Result<(), String> {
     }
 }
 
-impl Header {
+impl GptHeader {
     fn table(&self, disk_size: u64, damage: Option<String>) -> PartitionTable {
         let bytes = |lba: u64| lba.saturating_mul(u64::from(self.sector));
         let place = |lba: u64| bytes(lba)..bytes(lba.saturating_add(1));

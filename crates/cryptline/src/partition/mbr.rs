@@ -35,12 +35,12 @@ const FILE_SYSTEMS: [(usize, &[u8]); 7] = [
 
 /// A first sector that has a table.
 pub(super) struct BootRecord {
-    entries: [Entry; 4],
+    entries: [MbrEntry; 4],
     signature: u32,
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct MbrEntry {
     kind: u8,
     /// In sectors; of logical partitions, from their link on.
     first: u32,
@@ -71,14 +71,14 @@ impl BootRecord {
     }
 }
 
-fn entries_of(bytes: &[u8; LEN]) -> [Entry; 4] {
+fn entries_of(bytes: &[u8; LEN]) -> [MbrEntry; 4] {
     std::array::from_fn(|number| {
         let entry = &bytes[446 + 16 * number..][..16];
-        Entry { kind: entry[4], first: u32_at(entry, 8), count: u32_at(entry, 12) }
+        MbrEntry { kind: entry[4], first: u32_at(entry, 8), count: u32_at(entry, 12) }
     })
 }
 
-impl Entry {
+impl MbrEntry {
     fn is_used(self) -> bool {
         self.kind != 0 && self.count != 0
     }
@@ -223,7 +223,7 @@ fn follow(
     Err(format!("the chain of links has more than {LINKS_MAX}"))
 }
 
-fn partition(boot: &BootRecord, number: u32, entry: Entry, range: &Range<u64>) -> Partition {
+fn partition(boot: &BootRecord, number: u32, entry: MbrEntry, range: &Range<u64>) -> Partition {
     Partition {
         number,
         start: range.start,

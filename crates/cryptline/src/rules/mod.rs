@@ -20,12 +20,12 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use cryptline_luks::Header;
+use cryptline_luks::LuksHeader;
 use cryptline_luks::seal::{Covers, MeasureHash, SEAL_KEY_MIN, Seal, SealError, SealKind};
 use cryptline_sys::SecretBuf;
 
 pub use error::RulesError;
-use policy::Policy;
+use policy::HeaderPolicy;
 
 use crate::Result;
 use crate::error::Problem;
@@ -89,7 +89,7 @@ impl HeaderRules {
     ///
     /// # Errors
     /// A seal that is malformed.
-    pub fn policy_for(&self, header: &Header) -> Result<String> {
+    pub fn policy_for(&self, header: &LuksHeader) -> Result<String> {
         policy::of_header(header, self.find_seal(header)?.as_ref())
     }
 
@@ -125,7 +125,7 @@ impl HeaderRules {
     }
 
     /// Checks the policy and the measurement alone, for who asks others before a key is tried.
-    pub(crate) fn check_first(&self, header: &Header, name: &str) -> Result<()> {
+    pub(crate) fn check_first(&self, header: &LuksHeader, name: &str) -> Result<()> {
         if self.policy.is_none() && self.measure.is_none() {
             return Ok(());
         }
@@ -133,21 +133,21 @@ impl HeaderRules {
     }
 
     /// Checks all that can be without the volume key.
-    pub(crate) fn check(&self, header: &Header, name: &str) -> Result<Pending> {
+    pub(crate) fn check(&self, header: &LuksHeader, name: &str) -> Result<PendingDemands> {
         self.checked(header).map_err(|error| error.on(name))
     }
 
-    fn checked(&self, header: &Header) -> Result<Pending> {
+    fn checked(&self, header: &LuksHeader) -> Result<PendingDemands> {
         if self.is_empty() {
-            return Ok(Pending::default());
+            return Ok(PendingDemands::default());
         }
         let policy = self.check_contents(header)?;
         let Some(signed) = self.demanded(policy.as_ref()) else {
-            return Ok(Pending::default());
+            return Ok(PendingDemands::default());
         };
         let seal = self.seal(header).map_err(|error| match error {
-            Found::Seal(error) => cryptline_luks::Error::from(error).into(),
-            Found::Other(error) => error,
+            FoundRule::Seal(error) => cryptline_luks::Error::from(error).into(),
+            FoundRule::Other(error) => error,
         })?;
         if let Signed::By(wanted) = signed
             && wanted != seal.kind
@@ -159,7 +159,8 @@ impl HeaderRules {
             policy.check_seal(&seal)?;
         }
         let not_older_than = self.not_older_than.max(policy.and_then(|policy| policy.not_older_than()));
-        let mut pending = Pending { is_proved: false, not_older_than, state: self.state.clone(), seal: Some(seal) };
+        let mut pending =
+            PendingDemands { is_proved: false, not_older_than, state: self.state.clone(), seal: Some(seal) };
         if pending.seal.as_ref().is_some_and(|seal| seal.kind == SealKind::File) {
             let path = self.seal_key.as_deref().ok_or(RulesError::NoSealKey)?;
             pending.verify(header, &seal_key(path)?)?;
@@ -169,10 +170,10 @@ impl HeaderRules {
 
     /// Checks all that is not about a seal: nothing of it costs time, or reads what can be read once only. Returns the
     /// policy.
-    fn check_contents(&self, header: &Header) -> Result<Option<Policy>> {
+    fn check_contents(&self, header: &LuksHeader) -> Result<Option<HeaderPolicy>> {
         // Of what changes under way nothing can be said; nor is there a policy of it.
         let subject = header.subject(Covers::default()).map_err(cryptline_luks::Error::from)?;
-        let policy = self.policy.as_deref().map(Policy::read).transpose()?;
+        let policy = self.policy.as_deref().map(HeaderPolicy::read).transpose()?;
         if let Some(policy) = &policy {
             policy.check_header(header, &subject)?;
         }
@@ -186,8 +187,8 @@ impl HeaderRules {
     }
 
     /// The seals that will do, if one is demanded.
-    fn demanded(&self, policy: Option<&Policy>) -> Option<Signed> {
-        let by_policy = policy.and_then(Policy::signed);
+    fn demanded(&self, policy: Option<&HeaderPolicy>) -> Option<Signed> {
+        let by_policy = policy.and_then(HeaderPolicy::signed);
         let by_file = self.seal_key.is_some().then_some(Signed::By(SealKind::File));
         let says_more = self.seal_file.is_some() || self.not_older_than.is_some() || self.state.is_some();
         let explicit = self.signed.filter(|signed| *signed != Signed::Any);
@@ -205,50 +206,52 @@ impl HeaderRules {
     }
 
     /// The seal where it should be.
-    fn seal(&self, header: &Header) -> std::result::Result<Seal, Found> {
+    fn seal(&self, header: &LuksHeader) -> std::result::Result<Seal, FoundRule> {
         match &self.seal_file {
-            None => header.seal().map_err(Found::Seal),
-            Some(path) => Seal::parse_text(&read_small(path, "seal").map_err(Found::Other)?).map_err(Found::Seal),
+            None => header.seal().map_err(FoundRule::Seal),
+            Some(path) => {
+                Seal::parse_text(&read_small(path, "seal").map_err(FoundRule::Other)?).map_err(FoundRule::Seal)
+            }
         }
     }
 
     /// The seal of a header, where it should be; `None` where there is none.
-    pub(crate) fn find_seal(&self, header: &Header) -> Result<Option<Seal>> {
+    pub(crate) fn find_seal(&self, header: &LuksHeader) -> Result<Option<Seal>> {
         match self.seal(header) {
             Ok(seal) => Ok(Some(seal)),
-            Err(Found::Seal(SealError::Missing)) => Ok(None),
-            Err(Found::Seal(error)) => Err(cryptline_luks::Error::from(error).into()),
-            Err(Found::Other(error)) => Err(error),
+            Err(FoundRule::Seal(SealError::Missing)) => Ok(None),
+            Err(FoundRule::Seal(error)) => Err(cryptline_luks::Error::from(error).into()),
+            Err(FoundRule::Other(error)) => Err(error),
         }
     }
 }
 
-enum Found {
+enum FoundRule {
     Seal(SealError),
     Other(crate::Error),
 }
 
 /// Demands that only a key can meet, and what comes after it.
 #[derive(Default)]
-pub(crate) struct Pending {
+pub(crate) struct PendingDemands {
     seal: Option<Seal>,
     is_proved: bool,
     not_older_than: Option<u64>,
     state: Option<PathBuf>,
 }
 
-impl Pending {
+impl PendingDemands {
     /// Tells if the volume key has to be known.
     pub fn needs_key(&self) -> bool {
         self.seal.is_some() && !self.is_proved
     }
 
     /// Checks a seal by the volume key.
-    pub fn prove(&mut self, header: &Header, volume_key: &[u8], name: &str) -> Result<()> {
+    pub fn prove(&mut self, header: &LuksHeader, volume_key: &[u8], name: &str) -> Result<()> {
         if self.needs_key() { self.verify(header, volume_key).map_err(|error| error.on(name)) } else { Ok(()) }
     }
 
-    fn verify(&mut self, header: &Header, key: &[u8]) -> Result<()> {
+    fn verify(&mut self, header: &LuksHeader, key: &[u8]) -> Result<()> {
         let Some(seal) = &self.seal else { return Ok(()) };
         seal.verify(header, key)?;
         self.is_proved = true;

@@ -3,24 +3,24 @@
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
-use cryptline_luks::Header;
-use cryptline_luks::info::{Info, SegmentInfo};
-use cryptline_luks::seal::{Covers, SEAL_TOKEN, Seal, SealKind, Subject};
+use cryptline_luks::LuksHeader;
+use cryptline_luks::info::{HeaderInfo, SegmentInfo};
+use cryptline_luks::seal::{Covers, SEAL_TOKEN, Seal, SealKind, SealSubject};
 use serde::{Deserialize, Serialize};
 
 use super::{RulesError, Signed, hash_of_len, hex, read_small};
 use crate::Result;
 
 /// A policy in its file.
-pub(super) struct Policy {
+pub(super) struct HeaderPolicy {
     path: PathBuf,
-    says: Members,
+    says: PolicyMembers,
 }
 
 /// Members of a policy. What it does not have is not demanded.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-struct Members {
+struct PolicyMembers {
     version: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     luks: Option<Vec<u8>>,
@@ -58,12 +58,12 @@ struct Members {
     not_older_than: Option<String>,
 }
 
-impl Policy {
+impl HeaderPolicy {
     /// Reads one.
     pub fn read(path: &Path) -> Result<Self> {
         let text = read_small(path, "header policy")?;
         let wrong = |why: String| RulesError::BadPolicy { path: path.into(), why };
-        let says: Members = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
+        let says: PolicyMembers = serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
         let policy = Self { path: path.to_owned(), says };
         policy.defect().map_or(Ok(policy), |why| Err(wrong(why).into()))
     }
@@ -100,7 +100,7 @@ impl Policy {
     }
 
     /// Checks all but the seal.
-    pub fn check_header(&self, header: &Header, subject: &Subject) -> Result<()> {
+    pub fn check_header(&self, header: &LuksHeader, subject: &SealSubject) -> Result<()> {
         let (says, info) = (&self.says, header.info());
         self.one_of("luks", says.luks.as_deref(), [info.version])?;
         let segments = &info.segments;
@@ -195,7 +195,7 @@ impl Policy {
 }
 
 /// Key derivation functions of the key slots, by the names that the header has for them.
-fn kdfs(info: &Info) -> impl Iterator<Item = String> {
+fn kdfs(info: &HeaderInfo) -> impl Iterator<Item = String> {
     info.keyslots.iter().filter_map(|slot| Some(slot.kdf.as_ref()?.kind.clone()))
 }
 
@@ -211,11 +211,11 @@ fn sorted<T: Ord>(found: impl Iterator<Item = T>) -> Vec<T> {
 }
 
 /// A policy that just such a header follows, as JSON.
-pub(super) fn of_header(header: &Header, seal: Option<&Seal>) -> Result<String> {
+pub(super) fn of_header(header: &LuksHeader, seal: Option<&Seal>) -> Result<String> {
     let info = header.info();
     let segments = &info.segments;
     let single = (segments.len() == 1).then(|| &segments[0]);
-    let says = Members {
+    let says = PolicyMembers {
         version: 1,
         luks: Some(vec![info.version]),
         cipher: Some(sorted(segments.iter().filter_map(|segment| segment.cipher.clone()))),

@@ -85,7 +85,7 @@ fn policies_that_make_no_sense_are_refused() {
         (r#"{"version":1} x"#, "trailing"),
     ] {
         fs::write(&path, text).unwrap();
-        let error = Policy::read(&path).err().unwrap();
+        let error = HeaderPolicy::read(&path).err().unwrap();
         assert!(error.to_string().contains(what), "{text}: {error}");
         assert_eq!(error.kind(), crate::ErrorKind::Device);
     }

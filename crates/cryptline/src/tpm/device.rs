@@ -12,9 +12,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::wire::{HEADER, MESSAGE_MAX, Reader};
+use super::wire::{HEADER, MESSAGE_MAX, ResponseReader};
 use crate::clevis::{connect, left};
-use crate::refusal::Refusal;
+use crate::refusal::TokenRefusal;
 
 /// Where Linux has the machine's own, with a resource manager between it and several users.
 const DEVICE: &str = "/dev/tpmrm0";
@@ -23,10 +23,10 @@ const SWTPM_PORT: u16 = 2321;
 
 /// Where a TPM is: `/dev/tpmrm0`, another device, or a socket of swtpm.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TpmDevice(Place);
+pub struct TpmDevice(TpmPath);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum TpmPath {
     /// A character device or a socket.
     Path(PathBuf),
     Tcp(String, u16),
@@ -34,15 +34,15 @@ enum Place {
 
 impl Default for TpmDevice {
     fn default() -> Self {
-        Self(Place::Path(DEVICE.into()))
+        Self(TpmPath::Path(DEVICE.into()))
     }
 }
 
 impl fmt::Display for TpmDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Place::Path(path) => write!(f, "{}", path.display()),
-            Place::Tcp(host, port) => write!(f, "swtpm:host={host},port={port}"),
+            TpmPath::Path(path) => write!(f, "{}", path.display()),
+            TpmPath::Tcp(host, port) => write!(f, "swtpm:host={host},port={port}"),
         }
     }
 }
@@ -61,7 +61,7 @@ impl TpmDevice {
         };
         match driver {
             "device" if rest.is_empty() => Ok(Self::default()),
-            "device" => Ok(Self(Place::Path(rest.into()))),
+            "device" => Ok(Self(TpmPath::Path(rest.into()))),
             "swtpm" => Self::of_swtpm(rest),
             _ => Err("only device:PATH and swtpm:... are known here"),
         }
@@ -72,46 +72,46 @@ impl TpmDevice {
         for option in rest.split(',').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("path", path)) if !path.is_empty() => {
-                    return Ok(Self(Place::Path(path.into())));
+                    return Ok(Self(TpmPath::Path(path.into())));
                 }
                 Some(("host", name)) if !name.is_empty() => host = name,
                 Some(("port", number)) => port = number.parse().map_err(|_| "that is no port")?,
                 _ => return Err("swtpm has the options path, host and port"),
             }
         }
-        Ok(Self(Place::Tcp(host.to_owned(), port)))
+        Ok(Self(TpmPath::Tcp(host.to_owned(), port)))
     }
 
-    pub(super) fn open(&self, deadline: Instant) -> Result<Device, Refusal> {
+    pub(super) fn open(&self, deadline: Instant) -> Result<OpenTpm, TokenRefusal> {
         let path = match &self.0 {
-            Place::Path(path) => path,
-            Place::Tcp(host, port) => {
+            TpmPath::Path(path) => path,
+            TpmPath::Tcp(host, port) => {
                 let stream = connect(host, *port, deadline).map_err(|why| format!("the TPM at {self}: {why}"))?;
-                return Ok(Device::of_socket(stream.into())?);
+                return Ok(OpenTpm::of_socket(stream.into())?);
             }
         };
         open(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound if self.0 == Self::default().0 => {
-                Refusal::NotUsed("this machine has no TPM".to_owned())
+                TokenRefusal::NotUsed("this machine has no TPM".to_owned())
             }
-            io::ErrorKind::PermissionDenied => Refusal::Failed(format!(
+            io::ErrorKind::PermissionDenied => TokenRefusal::Failed(format!(
                 "the TPM {self} may not be used: permission denied; on most systems members of the group tss may"
             )),
             io::ErrorKind::ResourceBusy | io::ErrorKind::WouldBlock => {
-                Refusal::Failed(format!("the TPM {self} is in use by another program"))
+                TokenRefusal::Failed(format!("the TPM {self} is in use by another program"))
             }
-            _ => Refusal::Failed(format!("the TPM {self} cannot be opened: {error}")),
+            _ => TokenRefusal::Failed(format!("the TPM {self} cannot be opened: {error}")),
         })
     }
 }
 
-fn open(path: &Path) -> io::Result<Device> {
+fn open(path: &Path) -> io::Result<OpenTpm> {
     let kind = std::fs::metadata(path)?.file_type();
     if kind.is_socket() {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-        return Device::of_socket(socket);
+        return OpenTpm::of_socket(socket);
     }
     if !kind.is_char_device() {
         return Err(io::Error::other("it is no device and no socket"));
@@ -120,22 +120,22 @@ fn open(path: &Path) -> io::Result<Device> {
     let mut options = File::options();
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = options.read(true).write(true).custom_flags(flags);
-    Ok(Device { file: file.open(path)?.into(), is_socket: false })
+    Ok(OpenTpm { file: file.open(path)?.into(), is_socket: false })
 }
 
 /// Receiver of commands.
-pub trait Line {
+pub trait TpmLink {
     /// Sends a command and returns the response to it, at most [`MESSAGE_MAX`] bytes.
     fn exchange(&mut self, command: &[u8], deadline: Instant) -> Result<Vec<u8>, String>;
 }
 
 /// An open TPM.
-pub struct Device {
+pub struct OpenTpm {
     file: OwnedFd,
     is_socket: bool,
 }
 
-impl Device {
+impl OpenTpm {
     fn of_socket(socket: OwnedFd) -> io::Result<Self> {
         fcntl_setfl(&socket, OFlags::NONBLOCK)?;
         Ok(Self { file: socket, is_socket: true })
@@ -181,7 +181,7 @@ fn broken(error: rustix::io::Errno) -> String {
     format!("it does not answer: {error}")
 }
 
-impl Line for Device {
+impl TpmLink for OpenTpm {
     fn exchange(&mut self, command: &[u8], deadline: Instant) -> Result<Vec<u8>, String> {
         let mut sent = 0;
         while sent < command.len() {
@@ -194,7 +194,7 @@ impl Line for Device {
             let piece = &mut response[len..];
             len += self.patiently(PollFlags::IN, deadline, || rustix::io::read(&self.file, &mut *piece))?;
             // The length is behind the tag.
-            let stated = Reader(response[..len].get(2..).unwrap_or_default()).u32();
+            let stated = ResponseReader(response[..len].get(2..).unwrap_or_default()).u32();
             match stated.map(|stated| usize::try_from(stated).unwrap_or(usize::MAX)) {
                 Some(stated) if !(HEADER..=MESSAGE_MAX).contains(&stated) || stated < len => {
                     return Err("its answer has a wrong length".to_owned());
@@ -217,8 +217,8 @@ mod tests {
 
     #[test]
     fn names_are_those_of_tpm2_tss() {
-        let tcp = |host: &str, port| Ok(TpmDevice(Place::Tcp(host.to_owned(), port)));
-        let path = |path: &str| Ok(TpmDevice(Place::Path(path.into())));
+        let tcp = |host: &str, port| Ok(TpmDevice(TpmPath::Tcp(host.to_owned(), port)));
+        let path = |path: &str| Ok(TpmDevice(TpmPath::Path(path.into())));
         for (text, expected) in [
             ("/dev/tpm0", path("/dev/tpm0")),
             ("/a:b", path("/a:b")),
@@ -283,7 +283,7 @@ mod tests {
     fn what_is_no_tpm_is_not_written_to() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let place = TpmDevice::parse(file.path().to_str().unwrap()).unwrap();
-        let Err(Refusal::Failed(why)) = place.open(Instant::now()) else {
+        let Err(TokenRefusal::Failed(why)) = place.open(Instant::now()) else {
             panic!("it was opened");
         };
         assert!(why.contains("no device and no socket"), "{why}");

@@ -27,15 +27,15 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::Warning;
-use crate::refusal::Refusal;
+use crate::refusal::TokenRefusal;
 use crate::tokens::{NewToken, in_base64};
-use chip::{Algorithm, Failure, Loaded, Registers, Tpm};
-use device::Device;
-pub(crate) use device::Line;
+use chip::{LoadedObject, PcrSelection, PrimaryKind, Tpm, TpmFailure};
+use device::OpenTpm;
 pub use device::TpmDevice;
+pub(crate) use device::TpmLink;
 pub use pcrs::Pcrs;
-use session::{Kind, Session};
-use token::Token;
+use session::{SessionUse, TpmSession};
+use token::TpmToken;
 use wire::ALG_SHA256;
 
 /// How long a TPM may take for all tokens of a header: some make an RSA key for half a minute.
@@ -49,15 +49,15 @@ const ROUNDS: u32 = 10_000;
 
 /// A token, and the TPM that may open it.
 pub(crate) struct Enrolled {
-    token: Token,
-    tpm: Device,
+    token: TpmToken,
+    tpm: OpenTpm,
 }
 
 impl Enrolled {
     /// The token of this JSON, and the TPM there.
-    pub fn new(token: &str, device: &TpmDevice, deadline: Instant) -> Result<Self, Refusal> {
+    pub fn new(token: &str, device: &TpmDevice, deadline: Instant) -> Result<Self, TokenRefusal> {
         let token: Value = serde_json::from_str(token).map_err(|_| "it is no JSON")?;
-        Ok(Self { token: Token::parse(&token)?, tpm: device.open(deadline)? })
+        Ok(Self { token: TpmToken::parse(&token)?, tpm: device.open(deadline)? })
     }
 
     /// Tells if it opens for somebody only who knows a PIN.
@@ -71,7 +71,7 @@ impl Enrolled {
     }
 
     /// The passphrase.
-    pub fn passphrase(mut self, pin: Option<&SecretBuf>, deadline: Instant) -> Result<SecretBuf, Refusal> {
+    pub fn passphrase(mut self, pin: Option<&SecretBuf>, deadline: Instant) -> Result<SecretBuf, TokenRefusal> {
         let salt = self.token.salt.as_deref();
         let auth = pin.map(|pin| auth_of(pin, salt)).transpose()?;
         open(&self.token, &mut self.tpm, deadline, auth.as_ref())
@@ -79,13 +79,18 @@ impl Enrolled {
 }
 
 /// The same with a TPM that is open.
-fn open(token: &Token, line: &mut dyn Line, deadline: Instant, auth: Option<&SecretBuf>) -> Result<SecretBuf, Refusal> {
+fn open(
+    token: &TpmToken,
+    line: &mut dyn TpmLink,
+    deadline: Instant,
+    auth: Option<&SecretBuf>,
+) -> Result<SecretBuf, TokenRefusal> {
     let mut tpm = Tpm::new(line, deadline);
     let mut attempts = ATTEMPTS;
     loop {
         attempts -= 1;
         match unseal(&mut tpm, token, auth) {
-            Err(Denied::Tpm(Failure::Code(code))) if code.is_pcr_changed() && attempts > 0 => {
+            Err(Denied::Tpm(TpmFailure::Code(code))) if code.is_pcr_changed() && attempts > 0 => {
                 tpm.flush_all();
             }
             Err(denied) => return Err(refusal(&denied, token)),
@@ -96,9 +101,9 @@ fn open(token: &Token, line: &mut dyn Line, deadline: Instant, auth: Option<&Sec
 
 /// Processes a token with a TPM that says what it likes.
 #[cfg(feature = "fuzzing")]
-pub(crate) fn opened_by(token: &str, line: &mut dyn Line, pin: Option<&SecretBuf>) {
+pub(crate) fn opened_by(token: &str, line: &mut dyn TpmLink, pin: Option<&SecretBuf>) {
     let token: Value = serde_json::from_str(token).unwrap_or_default();
-    if let Ok(token) = Token::parse(&token) {
+    if let Ok(token) = TpmToken::parse(&token) {
         let auth = pin.and_then(|pin| auth_of(pin, token.salt.as_deref()).ok());
         assert!(open(&token, line, Instant::now() + PATIENCE, auth.as_ref()).is_err());
     }
@@ -106,7 +111,7 @@ pub(crate) fn opened_by(token: &str, line: &mut dyn Line, pin: Option<&SecretBuf
 
 /// The same of what is to be sealed.
 #[cfg(feature = "fuzzing")]
-pub(crate) fn sealed_by(line: &mut dyn Line) {
+pub(crate) fn sealed_by(line: &mut dyn TpmLink) {
     if let Ok(secret) = SecretBuf::random(SECRET) {
         let mut tpm = Tpm::new(line, Instant::now() + PATIENCE);
         assert!(seal_with(&mut tpm, &secret, Pcrs::default(), Some(&secret)).is_err());
@@ -115,7 +120,7 @@ pub(crate) fn sealed_by(line: &mut dyn Line) {
 
 /// Why there is no secret.
 enum Denied {
-    Tpm(Failure),
+    Tpm(TpmFailure),
     /// Does not load the token's data.
     Foreign,
     /// Registers are not as they were.
@@ -123,24 +128,24 @@ enum Denied {
     /// The PIN is another; it counts.
     Pin,
     /// The key that the secret lies under has a password; that may count.
-    Password(Failure),
+    Password(TpmFailure),
 }
 
-impl From<Failure> for Denied {
-    fn from(failure: Failure) -> Self {
+impl From<TpmFailure> for Denied {
+    fn from(failure: TpmFailure) -> Self {
         Self::Tpm(failure)
     }
 }
 
-fn unseal(tpm: &mut Tpm<'_>, token: &Token, auth: Option<&SecretBuf>) -> Result<SecretBuf, Denied> {
+fn unseal(tpm: &mut Tpm<'_>, token: &TpmToken, auth: Option<&SecretBuf>) -> Result<SecretBuf, Denied> {
     let parent = parent(tpm, token)?;
     let loaded = tpm.load(&parent, &token.private, &token.public);
     let sealed = loaded.map_err(|failure| match failure {
-        Failure::Code(code) if code.is_foreign() => Denied::Foreign,
-        Failure::Code(code) if code.is_wrong_auth() => Denied::Password(failure),
+        TpmFailure::Code(code) if code.is_foreign() => Denied::Foreign,
+        TpmFailure::Code(code) if code.is_wrong_auth() => Denied::Password(failure),
         failure => Denied::Tpm(failure),
     })?;
-    let session = session(tpm, Kind::Policy, &parent)?;
+    let session = session(tpm, SessionUse::Policy, &parent)?;
     if token.parent.is_none() {
         tpm.flush(parent.handle)?;
     }
@@ -150,7 +155,7 @@ fn unseal(tpm: &mut Tpm<'_>, token: &Token, auth: Option<&SecretBuf>) -> Result<
     }
     let unsealed = tpm.unseal(&sealed, &session, auth.map(|auth| &auth[..]));
     let secret = unsealed.map_err(|failure| match failure {
-        Failure::Code(code) if code.is_wrong_auth() && auth.is_some() => Denied::Pin,
+        TpmFailure::Code(code) if code.is_wrong_auth() && auth.is_some() => Denied::Pin,
         failure => Denied::Tpm(failure),
     })?;
     tpm.flush(sealed.handle)?;
@@ -158,30 +163,36 @@ fn unseal(tpm: &mut Tpm<'_>, token: &Token, auth: Option<&SecretBuf>) -> Result<
 }
 
 /// The key that the secret lies under.
-fn parent(tpm: &mut Tpm<'_>, token: &Token) -> Result<Loaded, Denied> {
+fn parent(tpm: &mut Tpm<'_>, token: &TpmToken) -> Result<LoadedObject, Denied> {
     let Some(known) = &token.parent else {
         return Ok(tpm.create_primary(token.algorithm)?);
     };
     let parent = tpm.read_public(known.handle).map_err(|failure| match failure {
-        Failure::Code(code) if code.is_foreign() => Denied::Foreign,
+        TpmFailure::Code(code) if code.is_foreign() => Denied::Foreign,
         failure => Denied::Tpm(failure),
     })?;
     if parent.public.name() == known.name { Ok(parent) } else { Err(Denied::Foreign) }
 }
 
 /// A session salted to `parent`, or to a key that is fit for that.
-fn session(tpm: &mut Tpm<'_>, kind: Kind, parent: &Loaded) -> Result<Session, Failure> {
+fn session(tpm: &mut Tpm<'_>, kind: SessionUse, parent: &LoadedObject) -> Result<TpmSession, TpmFailure> {
     if parent.public.point().is_some() {
         return tpm.start_session(kind, parent);
     }
-    let key = tpm.create_primary(Algorithm::Ecc)?;
+    let key = tpm.create_primary(PrimaryKind::Ecc)?;
     let session = tpm.start_session(kind, &key)?;
     tpm.flush(key.handle)?;
     Ok(session)
 }
 
 /// In the order in which systemd does.
-fn show_policy(tpm: &mut Tpm<'_>, session: &Session, bank: u16, pcrs: Pcrs, has_pin: bool) -> Result<(), Failure> {
+fn show_policy(
+    tpm: &mut Tpm<'_>,
+    session: &TpmSession,
+    bank: u16,
+    pcrs: Pcrs,
+    has_pin: bool,
+) -> Result<(), TpmFailure> {
     if pcrs != Pcrs::NONE {
         tpm.policy_pcr(session, bank, pcrs.mask())?;
     }
@@ -192,7 +203,7 @@ fn show_policy(tpm: &mut Tpm<'_>, session: &Session, bank: u16, pcrs: Pcrs, has_
 }
 
 /// A token that yields a new passphrase under a policy that holds now, and with this PIN.
-pub(crate) fn seal(device: &TpmDevice, pcrs: Pcrs, pin: Option<&SecretBuf>) -> Result<NewToken, Refusal> {
+pub(crate) fn seal(device: &TpmDevice, pcrs: Pcrs, pin: Option<&SecretBuf>) -> Result<NewToken, TokenRefusal> {
     let secret = SecretBuf::random(SECRET)?;
     let deadline = Instant::now() + PATIENCE;
     let mut line = device.open(deadline)?;
@@ -211,7 +222,7 @@ pub(crate) fn seal(device: &TpmDevice, pcrs: Pcrs, pin: Option<&SecretBuf>) -> R
 }
 
 /// Returns what a policy leaves open.
-fn weakness(pcrs: Pcrs, registers: Registers, has_pin: bool) -> Option<Warning> {
+fn weakness(pcrs: Pcrs, registers: PcrSelection, has_pin: bool) -> Option<Warning> {
     let unused = pcrs.without(registers.measured);
     let why = if pcrs == Pcrs::NONE && !has_pin {
         "whoever has this machine can open the volume: no register and no PIN keeps them from it".to_owned()
@@ -228,23 +239,23 @@ fn seal_with(
     secret: &SecretBuf,
     pcrs: Pcrs,
     auth: Option<&SecretBuf>,
-) -> Result<(Token, Registers), Failure> {
+) -> Result<(TpmToken, PcrSelection), TpmFailure> {
     let registers = registers(tpm, pcrs)?;
-    let parent = tpm.create_primary(Algorithm::Ecc)?;
-    let policy = tpm.start_session(Kind::Policy, &parent)?;
+    let parent = tpm.create_primary(PrimaryKind::Ecc)?;
+    let policy = tpm.start_session(SessionUse::Policy, &parent)?;
     show_policy(tpm, &policy, ALG_SHA256, pcrs, auth.is_some())?;
     let digest = tpm.policy_digest(&policy)?;
     tpm.flush(policy.handle)?;
-    let session = tpm.start_session(Kind::Hmac, &parent)?;
+    let session = tpm.start_session(SessionUse::Hmac, &parent)?;
     let bytes = auth.map_or(&[][..], |auth| &auth[..]);
     let (private, public) = tpm.seal(&parent, &session, (secret, bytes), &digest)?;
     tpm.flush(parent.handle)?;
-    let token = Token {
+    let token = TpmToken {
         private,
         public,
         pcrs,
         bank: ALG_SHA256,
-        algorithm: Algorithm::Ecc,
+        algorithm: PrimaryKind::Ecc,
         policy: digest,
         has_pin: auth.is_some(),
         salt: None,
@@ -255,9 +266,9 @@ fn seal_with(
 
 /// Returns what the TPM says of the registers of a policy, which it would silently leave out where it does not have
 /// them.
-fn registers(tpm: &mut Tpm<'_>, pcrs: Pcrs) -> Result<Registers, Failure> {
+fn registers(tpm: &mut Tpm<'_>, pcrs: Pcrs) -> Result<PcrSelection, TpmFailure> {
     let registers = match pcrs {
-        Pcrs::NONE => Registers::default(),
+        Pcrs::NONE => PcrSelection::default(),
         _ => tpm.registers(ALG_SHA256, pcrs.mask())?,
     };
     let missing = pcrs.without(registers.there);
@@ -270,17 +281,17 @@ fn registers(tpm: &mut Tpm<'_>, pcrs: Pcrs) -> Result<Registers, Failure> {
     .into())
 }
 
-fn refusal(denied: &Denied, token: &Token) -> Refusal {
+fn refusal(denied: &Denied, token: &TpmToken) -> TokenRefusal {
     let why = match denied {
-        Denied::Pin => return Refusal::Counted("the PIN is wrong".to_owned()),
-        Denied::Password(failure) => return Refusal::Counted(format!("the TPM: {failure}")),
+        Denied::Pin => return TokenRefusal::Counted("the PIN is wrong".to_owned()),
+        Denied::Password(failure) => return TokenRefusal::Counted(format!("the TPM: {failure}")),
         Denied::Foreign => "it was enrolled with another TPM, or this one was cleared".to_owned(),
         Denied::Policy => {
             format!("the TPM's registers (PCR {}) have other values than when it was enrolled", token.pcrs)
         }
         Denied::Tpm(failure) => format!("the TPM: {failure}"),
     };
-    Refusal::Failed(why)
+    TokenRefusal::Failed(why)
 }
 
 /// Returns what the TPM takes for the PIN.

@@ -17,7 +17,7 @@ use ring::rand::SystemRandom;
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use super::wire::{ALG_AES, ALG_CFB, ALG_SHA256, RH_NULL, Writer};
+use super::wire::{ALG_AES, ALG_CFB, ALG_SHA256, CommandWriter, RH_NULL};
 
 /// Bytes of keys, digests and our nonces: SHA-256 everywhere.
 pub const DIGEST: usize = 32;
@@ -34,7 +34,7 @@ pub const ENCRYPT: u8 = 0x40;
 
 /// Purpose of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SessionUse {
     Hmac = 0,
     Policy = 1,
 }
@@ -49,7 +49,7 @@ pub struct Proposal {
 
 impl Proposal {
     /// Salted with the public point `x`, `y` of a key that the TPM has at `handle`.
-    pub fn new(kind: Kind, handle: u32, (x, y): &([u8; COORDINATE], [u8; COORDINATE])) -> Result<Self, String> {
+    pub fn new(kind: SessionUse, handle: u32, (x, y): &([u8; COORDINATE], [u8; COORDINATE])) -> Result<Self, String> {
         let random = SystemRandom::new();
         let no_key = |_| "no key can be made for it";
         let own = EphemeralPrivateKey::generate(&ECDH_P256, &random).map_err(no_key)?;
@@ -68,28 +68,28 @@ impl Proposal {
         });
         let salt = salt.map_err(|_| "its key is no point of the curve")?;
         let nonce = nonce()?;
-        let point = Writer::default().sized(own_x).sized(own_y).0;
-        let command = Writer::default().u32(handle).u32(RH_NULL).sized(&nonce).sized(&point).u8(kind as u8);
+        let point = CommandWriter::default().sized(own_x).sized(own_y).0;
+        let command = CommandWriter::default().u32(handle).u32(RH_NULL).sized(&nonce).sized(&point).u8(kind as u8);
         let command = command.u16(ALG_AES).u16(AES_BITS).u16(ALG_CFB);
         Ok(Self { salt, nonce, command: command.u16(ALG_SHA256).0 })
     }
 
     /// With what the TPM answered.
-    pub fn accepted(self, handle: u32, nonce_tpm: &[u8]) -> Session {
-        Session { handle, key: kdf(&self.salt[..], "ATH", nonce_tpm, &self.nonce), nonce_tpm: nonce_tpm.to_vec() }
+    pub fn accepted(self, handle: u32, nonce_tpm: &[u8]) -> TpmSession {
+        TpmSession { handle, key: kdf(&self.salt[..], "ATH", nonce_tpm, &self.nonce), nonce_tpm: nonce_tpm.to_vec() }
     }
 }
 
 /// A session that the TPM has as well.
-pub struct Session {
+pub struct TpmSession {
     pub handle: u32,
     key: Zeroizing<[u8; DIGEST]>,
     nonce_tpm: Vec<u8>,
 }
 
 /// One command in a session.
-pub struct Call<'a> {
-    session: &'a Session,
+pub struct TpmCall<'a> {
+    session: &'a TpmSession,
     nonce: [u8; DIGEST],
     attributes: u8,
     code: u32,
@@ -99,16 +99,16 @@ pub struct Call<'a> {
     authorised_by: SecretBuf,
 }
 
-impl Session {
+impl TpmSession {
     /// Begins a command about something whose secret is `auth`. `proves` says that the session proves knowledge of
     /// that, which a policy may not ask for.
-    pub fn call(&self, code: u32, attributes: u8, auth: &[u8], proves: bool) -> Result<Call<'_>, String> {
+    pub fn call(&self, code: u32, attributes: u8, auth: &[u8], proves: bool) -> Result<TpmCall<'_>, String> {
         let no_memory = |error: std::io::Error| error.to_string();
         let mut value = SecretBuf::zeroed(DIGEST + auth.len()).map_err(no_memory)?;
         value[..DIGEST].copy_from_slice(&self.key[..]);
         value[DIGEST..].copy_from_slice(auth);
         let used = if proves { value.len() } else { DIGEST };
-        Ok(Call {
+        Ok(TpmCall {
             session: self,
             nonce: nonce()?,
             attributes,
@@ -119,7 +119,7 @@ impl Session {
     }
 }
 
-impl Call<'_> {
+impl TpmCall<'_> {
     /// Encrypts the bytes of the first parameter, for the TPM.
     pub fn encrypt(&self, bytes: &mut [u8]) {
         let (cipher, iv) = self.cipher(&self.nonce, &self.session.nonce_tpm);
@@ -136,7 +136,7 @@ impl Call<'_> {
         names.iter().for_each(|name| hash.update(name));
         hash.update(parameters);
         let sum = self.sum(&hash.finalize(), &self.nonce, &self.session.nonce_tpm);
-        let area = Writer::default().u32(self.session.handle).sized(&self.nonce).u8(self.attributes);
+        let area = CommandWriter::default().u32(self.session.handle).sized(&self.nonce).u8(self.attributes);
         area.sized(hmac::sign(&self.hmac_key(), &sum).as_ref()).0
     }
 

@@ -7,7 +7,7 @@ use ring::rand::SystemRandom;
 use serde_json::json;
 
 use super::*;
-use wire::{ALG_AES, ALG_CFB, ALG_ECC, ALG_NULL, CURVE_P256, Writer};
+use wire::{ALG_AES, ALG_CFB, ALG_ECC, ALG_NULL, CURVE_P256, CommandWriter};
 
 const CREATE_PRIMARY: u32 = 0x131;
 const LOAD: u32 = 0x157;
@@ -25,15 +25,15 @@ struct Fickle {
     found: Vec<usize>,
 }
 
-impl Line for Fickle {
+impl TpmLink for Fickle {
     fn exchange(&mut self, command: &[u8], deadline: Instant) -> Result<Vec<u8>, String> {
-        let mut reader = wire::Reader(command);
+        let mut reader = wire::ResponseReader(command);
         let (tag, _len, code) = (reader.u16().unwrap(), reader.u32(), reader.u32().unwrap());
         let body = match code {
             FLUSH_CONTEXT => {
                 assert!(deadline > Instant::now());
                 self.loaded.remove(&reader.u32().unwrap()).unwrap();
-                Writer::default()
+                CommandWriter::default()
             }
             POLICY_PCR => return Ok(answer(tag, PCR_CHANGED, &[])),
             code => {
@@ -42,10 +42,10 @@ impl Line for Fickle {
                 }
                 self.last += 1;
                 self.loaded.insert(self.last, code);
-                let handle = Writer::default().u32(self.last);
+                let handle = CommandWriter::default().u32(self.last);
                 match code {
                     CREATE_PRIMARY => {
-                        let key = Writer::default().sized(&key()).0;
+                        let key = CommandWriter::default().sized(&key()).0;
                         handle.u32(key.len().try_into().unwrap()).bytes(&key)
                     }
                     START_AUTH_SESSION => handle.sized(&[7; 32]),
@@ -60,7 +60,7 @@ impl Line for Fickle {
 
 fn answer(tag: u16, code: u32, body: &[u8]) -> Vec<u8> {
     let len = u32::try_from(wire::HEADER + body.len()).unwrap();
-    Writer::default().u16(tag).u32(len).u32(code).bytes(body).0
+    CommandWriter::default().u16(tag).u32(len).u32(code).bytes(body).0
 }
 
 /// The public area of a key for ECDH.
@@ -69,15 +69,15 @@ fn key() -> Vec<u8> {
     let key = EphemeralPrivateKey::generate(&ECDH_P256, &random).unwrap();
     let public = key.compute_public_key().unwrap();
     let (x, y) = public.as_ref()[1..].split_at(32);
-    let area = Writer::default().u16(ALG_ECC).u16(ALG_SHA256).u32(0);
+    let area = CommandWriter::default().u16(ALG_ECC).u16(ALG_SHA256).u32(0);
     let area = area.sized(&[]).u16(ALG_AES).u16(128).u16(ALG_CFB);
     let area = area.u16(ALG_NULL).u16(CURVE_P256).u16(ALG_NULL);
     area.sized(x).sized(y).0
 }
 
-fn token() -> Token {
+fn token() -> TpmToken {
     let token = json!({"tpm2-blob": "AAFwAAJQVQ==", "tpm2-pcrs": [7]});
-    Token::parse(&token).ok().unwrap()
+    TpmToken::parse(&token).ok().unwrap()
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn nothing_is_left_between_attempts_and_behind_the_last() {
 fn what_was_loaded_in_time_is_flushed_behind_the_deadline() {
     let mut line = Fickle::default();
     let mut tpm = Tpm::new(&mut line, Instant::now());
-    let loaded = tpm.create_primary(Algorithm::Ecc);
+    let loaded = tpm.create_primary(PrimaryKind::Ecc);
     assert!(loaded.is_ok());
     drop(tpm);
     assert!(line.found == [0] && line.loaded.is_empty());

@@ -5,9 +5,9 @@ use cryptline_luks::token::TPM_TOKEN;
 use serde_json::{Value, json};
 
 use super::Pcrs;
-use super::chip::Algorithm;
-use super::wire::{ALG_SHA1, ALG_SHA256, ALG_SHA384, ALG_SHA512, Reader};
-use crate::refusal::Refusal;
+use super::chip::PrimaryKind;
+use super::wire::{ALG_SHA1, ALG_SHA256, ALG_SHA384, ALG_SHA512, ResponseReader};
+use crate::refusal::TokenRefusal;
 
 const BANKS: [(&str, u16); 4] =
     [("sha1", ALG_SHA1), ("sha256", ALG_SHA256), ("sha384", ALG_SHA384), ("sha512", ALG_SHA512)];
@@ -16,31 +16,31 @@ const BANKS: [(&str, u16); 4] =
 const PERSISTENT: std::ops::RangeInclusive<u32> = 0x8100_0000..=0x81ff_ffff;
 
 /// Contents of a token.
-pub struct Token {
+pub struct TpmToken {
     /// The secret for the TPM, and what everybody may know of it, each with its length in front.
     pub private: Vec<u8>,
     pub public: Vec<u8>,
     pub pcrs: Pcrs,
     pub bank: u16,
     /// Of the key that the secret lies under, where that is made each time.
-    pub algorithm: Algorithm,
+    pub algorithm: PrimaryKind,
     /// Result of the policy.
     pub policy: Vec<u8>,
     pub has_pin: bool,
     pub salt: Option<Vec<u8>>,
     /// The key that the secret lies under, where that stays in the TPM.
-    pub parent: Option<Parent>,
+    pub parent: Option<ParentKey>,
 }
 
 /// A key that stays in the TPM.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Parent {
+pub struct ParentKey {
     pub handle: u32,
     pub name: Vec<u8>,
 }
 
-impl Token {
-    pub fn parse(json: &Value) -> Result<Self, Refusal> {
+impl TpmToken {
+    pub fn parse(json: &Value) -> Result<Self, TokenRefusal> {
         if json["tpm2_pcrlock"] == true {
             return Err(not_used("a policy of systemd-pcrlock"));
         }
@@ -51,7 +51,7 @@ impl Token {
             return Err(not_used("a secret in several parts"));
         }
         let blob = bytes(json, "tpm2-blob")?;
-        let mut areas = Reader(&blob);
+        let mut areas = ResponseReader(&blob);
         let (Some(private), Some(public)) = (areas.with_size(), areas.with_size()) else {
             return Err("its tpm2-blob is damaged".into());
         };
@@ -61,8 +61,8 @@ impl Token {
         let bank = json["tpm2-pcr-bank"].as_str().unwrap_or("sha256");
         let bank = BANKS.iter().find(|(name, _)| *name == bank);
         let algorithm = match json["tpm2-primary-alg"].as_str() {
-            None | Some("ecc") => Algorithm::Ecc,
-            Some("rsa") => Algorithm::Rsa,
+            None | Some("ecc") => PrimaryKind::Ecc,
+            Some("rsa") => PrimaryKind::Rsa,
             Some(_) => return Err("its tpm2-primary-alg is not known".into()),
         };
         let policy = json["tpm2-policy-hash"].as_str().unwrap_or_default();
@@ -77,7 +77,7 @@ impl Token {
             policy: of_hex(policy).ok_or("its tpm2-policy-hash is damaged")?,
             has_pin: json["tpm2-pin"] == true,
             salt: salt.transpose()?,
-            parent: parent.transpose()?.map(|it| Parent::parse(&it)).transpose()?,
+            parent: parent.transpose()?.map(|it| ParentKey::parse(&it)).transpose()?,
         })
     }
 
@@ -86,8 +86,8 @@ impl Token {
         let pcrs: Vec<u32> = self.pcrs.numbers().collect();
         let bank = BANKS.iter().find(|(_, bank)| *bank == self.bank);
         let algorithm = match self.algorithm {
-            Algorithm::Ecc => "ecc",
-            Algorithm::Rsa => "rsa",
+            PrimaryKind::Ecc => "ecc",
+            PrimaryKind::Rsa => "rsa",
         };
         let policy: String = self.policy.iter().map(|byte| format!("{byte:02x}")).collect();
         json!({
@@ -103,10 +103,10 @@ impl Token {
     }
 }
 
-impl Parent {
+impl ParentKey {
     /// As tpm2-tss writes what it knows of an object: handle, name, what it is, public area.
     fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
-        let mut reader = Reader(bytes);
+        let mut reader = ResponseReader(bytes);
         let (handle, name) = (reader.u32(), reader.sized());
         let (Some(handle), Some(name)) = (handle, name) else {
             return Err("its tpm2_srk is damaged");
@@ -118,11 +118,11 @@ impl Parent {
     }
 }
 
-fn not_used(what: &str) -> Refusal {
-    Refusal::NotUsed(format!("TPM tokens with {what} are not used here; use another key, or systemd-cryptsetup"))
+fn not_used(what: &str) -> TokenRefusal {
+    TokenRefusal::NotUsed(format!("TPM tokens with {what} are not used here; use another key, or systemd-cryptsetup"))
 }
 
-fn bytes(json: &Value, name: &str) -> Result<Vec<u8>, Refusal> {
+fn bytes(json: &Value, name: &str) -> Result<Vec<u8>, TokenRefusal> {
     let decoded = json[name].as_str().and_then(|it| Base64::decode_vec(it).ok());
     decoded.ok_or_else(|| format!("its {name} is damaged").into())
 }
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn token_is_written_as_it_was_read() {
-        let token = Token::parse(&enrolled()).ok().unwrap();
+        let token = TpmToken::parse(&enrolled()).ok().unwrap();
         assert_eq!(token.private, b"\0\x01p");
         assert_eq!(token.public, b"\0\x02PU");
         assert_eq!(token.policy, [0, 255]);
@@ -172,8 +172,8 @@ mod tests {
         for member in ["tpm2-pcr-bank", "tpm2-primary-alg", "tpm2-pin"] {
             old.as_object_mut().unwrap().shift_remove(member);
         }
-        let old = Token::parse(&old).ok().unwrap();
-        assert!(old.bank == ALG_SHA256 && !old.has_pin && old.algorithm == Algorithm::Ecc);
+        let old = TpmToken::parse(&old).ok().unwrap();
+        assert!(old.bank == ALG_SHA256 && !old.has_pin && old.algorithm == PrimaryKind::Ecc);
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
         ] {
             let mut token = enrolled();
             token[member] = value;
-            let refused = Token::parse(&token).err().unwrap().why();
+            let refused = TpmToken::parse(&token).err().unwrap().why();
             assert!(refused.contains(why), "{member}: {refused}");
         }
     }

@@ -28,9 +28,9 @@ pub const RS_PASSWORD: u32 = 0x4000_0009;
 
 /// Bytes that become a command, or a part of one.
 #[derive(Clone, Debug, Default)]
-pub struct Writer(pub Vec<u8>);
+pub struct CommandWriter(pub Vec<u8>);
 
-impl Writer {
+impl CommandWriter {
     pub fn u8(mut self, value: u8) -> Self {
         self.0.push(value);
         self
@@ -60,9 +60,9 @@ impl Writer {
 
 /// Rest of a response. `None` where it is too short.
 #[derive(Clone, Copy, Debug)]
-pub struct Reader<'a>(pub &'a [u8]);
+pub struct ResponseReader<'a>(pub &'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> ResponseReader<'a> {
     pub fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
@@ -114,9 +114,9 @@ impl<'a> Reader<'a> {
 }
 
 /// Which registers of which bank, as `TPML_PCR_SELECTION`.
-pub fn pcr_selection(bank: u16, pcrs: u32) -> Writer {
+pub fn pcr_selection(bank: u16, pcrs: u32) -> CommandWriter {
     let [_, high, middle, low] = pcrs.to_be_bytes();
-    Writer::default().u32(1).u16(bank).u8(3).u8(low).u8(middle).u8(high)
+    CommandWriter::default().u32(1).u16(bank).u8(3).u8(low).u8(middle).u8(high)
 }
 
 #[cfg(test)]
@@ -125,20 +125,20 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_what_is_short_is_not() {
-        let written = Writer::default().u8(1).u16(2).u32(3).sized(b"ab").0;
-        let mut reader = Reader(&written);
+        let written = CommandWriter::default().u8(1).u16(2).u32(3).sized(b"ab").0;
+        let mut reader = ResponseReader(&written);
         assert_eq!((reader.u8(), reader.u16()), (Some(1), Some(2)));
         assert_eq!(reader.u32(), Some(3));
-        assert_eq!(Reader(reader.0).with_size(), Some(&b"\0\x02ab"[..]));
+        assert_eq!(ResponseReader(reader.0).with_size(), Some(&b"\0\x02ab"[..]));
         assert_eq!(reader.sized(), Some(&b"ab"[..]));
         assert_eq!(reader.u8(), None);
-        assert_eq!(Reader(b"\0\x03ab").sized(), None);
-        assert_eq!(Reader(b"\xff\xff").with_size(), None);
+        assert_eq!(ResponseReader(b"\0\x03ab").sized(), None);
+        assert_eq!(ResponseReader(b"\xff\xff").with_size(), None);
         let selection = pcr_selection(ALG_SHA256, 1 << 7 | 1 << 8 | 1 << 23).0;
         assert_eq!(selection, b"\0\0\0\x01\0\x0b\x03\x80\x01\x80");
-        assert_eq!(Reader(&selection).pcrs(ALG_SHA256), Some(1 << 7 | 1 << 8 | 1 << 23));
-        assert_eq!(Reader(&selection).pcrs(ALG_SHA1), Some(0));
-        assert_eq!(Reader(&selection[..9]).pcrs(ALG_SHA256), None);
-        assert_eq!(Reader(b"\xff\xff\xff\xff\0").pcrs(ALG_SHA256), None);
+        assert_eq!(ResponseReader(&selection).pcrs(ALG_SHA256), Some(1 << 7 | 1 << 8 | 1 << 23));
+        assert_eq!(ResponseReader(&selection).pcrs(ALG_SHA1), Some(0));
+        assert_eq!(ResponseReader(&selection[..9]).pcrs(ALG_SHA256), None);
+        assert_eq!(ResponseReader(b"\xff\xff\xff\xff\0").pcrs(ALG_SHA256), None);
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use cryptline::{Copy, CopyHash, CopySource, Create, Error, Fault, Left, Open, Plain, Problem, Progress};
+use cryptline::{Copy, CopyHash, CopyRemains, CopySource, Create, Error, Fault, Open, Plain, Problem, Progress};
 
 use sha2::{Digest, Sha256};
 
@@ -88,7 +88,7 @@ fn old_header_is_gone_before_the_first_data_and_stays_so_after_a_failure() {
     let failed = create(&to).replace(true).fill(Copy::new(source)).create();
     let error = failed.unwrap_err();
     let problem = error.problem();
-    assert!(matches!(problem, Problem::CopyFault { action: "read", left: Left::Part(_), .. }), "{error}");
+    assert!(matches!(problem, Problem::CopyFault { action: "read", left: CopyRemains::Part(_), .. }), "{error}");
     assert!(!to.starts_as_luks());
     assert!(Open::medium(to).passphrase(PHRASE).open().is_err(), "no copy of the header is left either");
 }
@@ -145,7 +145,7 @@ fn copy_that_is_stopped_while_it_is_compared_opens_nothing() {
         Ok(())
     });
     let error = create.create().unwrap_err();
-    assert!(matches!(error.problem(), Problem::CopyStopped(Left::Part(_))), "{error}");
+    assert!(matches!(error.problem(), Problem::CopyStopped(CopyRemains::Part(_))), "{error}");
     assert_opens_nothing(&to);
 }
 
@@ -160,7 +160,7 @@ fn write_that_fails_ends_all_threads_and_names_its_place() {
         };
         assert_eq!((*action, offset.is_some()), ("write", true), "{rule}");
         assert_eq!(*fault == Fault::NoSpace, rule.contains("ENOSPC"), "{rule}");
-        assert!(matches!(left, Left::Part(_)));
+        assert!(matches!(left, CopyRemains::Part(_)));
     }
 }
 
@@ -220,7 +220,7 @@ fn source_that_is_cut_short_on_the_way_is_no_whole_copy() {
         panic!("{error}");
     };
     assert_eq!((*action, *fault), ("read", Fault::Truncated));
-    assert_eq!(*left, Left::Nothing);
+    assert_eq!(*left, CopyRemains::Nothing);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
@@ -274,7 +274,7 @@ fn changing(change: Change, is_stream: bool) -> (Copy, impl Fn(Progress<'_>) -> 
 fn source_that_changes_on_the_way_is_no_copy() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    let is_told = |error: Error, left: &dyn Fn(&Left) -> bool, how: &str| match error.problem() {
+    let is_told = |error: Error, left: &dyn Fn(&CopyRemains) -> bool, how: &str| match error.problem() {
         Problem::CopyChanged(found) => assert!(left(found), "{how}: {error}"),
         // What is not there any more cannot be read.
         Problem::CopyFault { left: found, .. } if how == "shrinks" => {
@@ -282,8 +282,8 @@ fn source_that_changes_on_the_way_is_no_copy() {
         }
         _ => panic!("{how}: {error}"),
     };
-    let nothing = |left: &Left| *left == Left::Nothing;
-    let part = |left: &Left| matches!(left, Left::Part(_));
+    let nothing = |left: &CopyRemains| *left == CopyRemains::Nothing;
+    let part = |left: &CopyRemains| matches!(left, CopyRemains::Part(_));
     for (how, change) in CHANGES {
         for is_stream in [false, true] {
             // A stream has the length that it has when it ends.

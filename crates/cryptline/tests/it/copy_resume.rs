@@ -7,7 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cryptline::{
-    Copied, Copy, CopyHash, CopySource, Create, Error, ErrorKind, Left, Open, Plain, Problem, Progress, ResumeError,
+    Copied, Copy, CopyHash, CopyRemains, CopySource, Create, Error, ErrorKind, Open, Plain, Problem, Progress,
+    ResumeError,
 };
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -178,7 +179,7 @@ fn source_that_changes_during_the_copy_leaves_nothing() {
 type Observer = Box<dyn Fn(Progress<'_>) -> Result<(), Error> + Send + Sync>;
 
 fn assert_changed(error: &Error) {
-    let is_told = matches!(error.problem(), Problem::CopyChanged(Left::Nothing));
+    let is_told = matches!(error.problem(), Problem::CopyChanged(CopyRemains::Nothing));
     assert!(is_told, "{error}");
 }
 
@@ -280,7 +281,7 @@ fn copy_that_goes_on_is_verified_from_its_first_byte() {
     let Problem::CopyDiffers { offset, left } = error.problem() else {
         panic!("{error}");
     };
-    assert_eq!((*offset, left), (MIB as u64, &Left::Nothing));
+    assert_eq!((*offset, left), (MIB as u64, &CopyRemains::Nothing));
     assert!(!lab.dest.exists() && !lab.part.exists());
 }
 
@@ -292,7 +293,7 @@ fn error_says_that_the_same_goes_on() {
     let Problem::CopyStopped(left) = error.problem() else {
         panic!("{error}");
     };
-    assert_eq!(*left, Left::Kept);
+    assert_eq!(*left, CopyRemains::Kept);
 }
 
 /// Whoever can write to an unfinished volume can put another cipher into its header, under which its key slot still opens.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use cryptline::{DispatchOptions, HelperPool, Mode, Open, TableLine, Target};
+use cryptline::{DispatchMode, DispatchOptions, HelperPool, Open, TableLine, Target};
 use tempfile::TempDir;
 
 const KEY: &str = "ffeeddccbbaa99887766554433221100f0e0d0c0b0a090807060504030201000";
@@ -59,7 +59,7 @@ fn files_and_threads_of_a_volume_do_not_grow_with_its_lines() {
         }
         let after = in_use();
         drop(lanes);
-        if mode == Mode::Inline {
+        if mode == DispatchMode::Inline {
             assert!(in_use()[0] > opened[0], "files are kept for lanes to come");
             volume.gate().close_spare();
             assert_eq!(in_use(), opened);
@@ -67,8 +67,8 @@ fn files_and_threads_of_a_volume_do_not_grow_with_its_lines() {
         [0, 1].map(|at| after[at] - before[at])
     };
     // The helpers, which all volumes share.
-    cost(1, Mode::Auto);
-    for mode in [Mode::Inline, Mode::Auto, Mode::Queue] {
+    cost(1, DispatchMode::Auto);
+    for mode in [DispatchMode::Inline, DispatchMode::Auto, DispatchMode::Queue] {
         let few = cost(2, mode);
         assert_eq!(cost(150, mode), few, "{mode}");
         assert!(few[0] > 3, "{mode}: each lane has a file of its own");

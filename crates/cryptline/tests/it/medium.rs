@@ -4,10 +4,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use cryptline::luks::format::{FormatOptions, Version};
+use cryptline::luks::format::{FormatOptions, LuksVersion};
 use cryptline::{
-    BaseInfo, Copy, CopySource, Create, Error, ErrorKind, Fault, Format, Key, KeyRequest, Left, Medium, Open, Plain,
-    Problem, Progress, RandomKey, SecretBuf, Target, VolumeKind,
+    BaseInfo, Copy, CopyRemains, CopySource, Create, Error, ErrorKind, Fault, Format, Key, KeyRequest, Medium, Open,
+    Plain, Problem, Progress, RandomKey, SecretBuf, Target, VolumeKind,
 };
 use rustix::io::Errno;
 
@@ -253,7 +253,7 @@ fn volume_under_the_null_cipher_is_refused_before_anything_is_written() {
 
 #[test]
 fn volume_with_smaller_sectors_than_the_blocks_below_is_not_made() {
-    let luks1 = FormatOptions { version: Version::Luks1, ..cheap() };
+    let luks1 = FormatOptions { version: LuksVersion::Luks1, ..cheap() };
     let small = FormatOptions { sector_size: Some(512), ..cheap() };
     for options in [luks1, small] {
         let memory = Memory::new(SIZE, 4096);
@@ -358,5 +358,5 @@ fn what_lies_before_data_far_behind_is_wiped_piece_by_piece_and_that_can_be_stop
     let create = create.passphrase(PHRASE).replace(true);
     let copy = Copy::new(source).stop(stop);
     let error = create.fill(copy).create().unwrap_err();
-    assert!(matches!(error.problem(), Problem::CopyStopped(Left::Part(_))), "{error}");
+    assert!(matches!(error.problem(), Problem::CopyStopped(CopyRemains::Part(_))), "{error}");
 }

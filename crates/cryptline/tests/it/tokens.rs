@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cryptline::luks::edit::{NewSlot, TokenPlace, TokenSlots};
-use cryptline::luks::format::{FormatOptions, Version};
+use cryptline::luks::format::{FormatOptions, LuksVersion};
 use cryptline::{Create, ErrorKind, Header, Open, Problem, Tokens};
 
 use crate::common::cheap;
@@ -12,7 +12,7 @@ use crate::common::cheap;
 const TOKEN: &str = r#"{"type":"of-others","keyslots":["0"],"x":[]}"#;
 
 /// A volume that "secret" opens.
-fn volume(folder: &Path, version: Version) -> PathBuf {
+fn volume(folder: &Path, version: LuksVersion) -> PathBuf {
     let path = folder.join("disk");
     let create = Create::new(&path).size(20 << 20).format(FormatOptions { version, ..cheap() });
     create.passphrase("secret").create().unwrap();
@@ -22,7 +22,7 @@ fn volume(folder: &Path, version: Version) -> PathBuf {
 #[test]
 fn token_that_is_of_no_use_here_leaves_it_to_the_passphrase() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = volume(folder.path(), Version::Luks2);
+    let disk = volume(folder.path(), LuksVersion::Luks2);
     let (place, slots) = (TokenPlace::default(), TokenSlots::AsGiven);
     let edited = Header::new(&disk).set_token(TOKEN, place, slots).unwrap();
     assert_eq!((edited.token, edited.slot), (Some(0), None));
@@ -46,7 +46,7 @@ fn token_that_is_of_no_use_here_leaves_it_to_the_passphrase() {
 #[test]
 fn recovery_key_opens_the_volume_however_it_is_typed() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = volume(folder.path(), Version::Luks2);
+    let disk = volume(folder.path(), LuksVersion::Luks2);
     let header = Header::new(&disk).passphrase("secret");
     let (edited, key) = header.add_recovery_key(Some(3)).unwrap();
     assert_eq!((edited.slot, edited.token), (Some(3), Some(0)));
@@ -65,7 +65,7 @@ fn recovery_key_opens_the_volume_however_it_is_typed() {
 #[test]
 fn luks1_has_neither_tokens_nor_recovery_keys() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = volume(folder.path(), Version::Luks1);
+    let disk = volume(folder.path(), LuksVersion::Luks1);
     let before = fs::read(&disk).unwrap();
     let header = || Header::new(&disk).passphrase("secret");
     let set = header().set_token(TOKEN, TokenPlace::default(), TokenSlots::All);
@@ -80,7 +80,7 @@ fn luks1_has_neither_tokens_nor_recovery_keys() {
 #[test]
 fn key_file_of_a_target_opens_it_unless_another_key_is_given() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = volume(folder.path(), Version::Luks2);
+    let disk = volume(folder.path(), LuksVersion::Luks2);
     let key = folder.path().join("key");
     fs::write(&key, "secret").unwrap();
     let target = format!("{}?key-file={}", disk.display(), key.display());

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use super::Image;
 use super::image::{lock, open_error};
-use crate::btt::Medium;
+use crate::btt::BttMedium;
 use crate::queue::Immediate;
 use crate::{Device, Fault, Geometry, Op, OpenError, Queue, Request, ZEROS};
 
@@ -131,7 +131,7 @@ impl PersistentMemory {
     }
 }
 
-impl Medium for PersistentMemory {
+impl BttMedium for PersistentMemory {
     fn size(&self) -> u64 {
         self.mapping.len() as u64
     }

@@ -22,11 +22,11 @@ use std::sync::{Mutex, MutexGuard};
 
 use rustix::io::Errno;
 
-use super::flog::{Entry, SLOT_LEN, Slots};
+use super::flog::{FlogEntry, SLOT_LEN, Slots};
 use super::lanes::{BATCH, FreeBlock, LanePool, Lanes};
 use super::layout::{ArenaLayout, MAP_ENTRY};
-use super::map::{MapEntry, State};
-use super::medium::Medium;
+use super::map::{MapEntry, SectorState};
+use super::medium::BttMedium;
 use crate::Fault;
 
 /// Map entries in a cache line, which one lock covers.
@@ -36,7 +36,7 @@ const LOCKS: usize = 256;
 const LINES_OF_A_BATCH: usize = BATCH / ENTRIES_OF_A_LINE as usize + 1;
 
 /// Properties of an arena, as opening has found them out.
-pub struct Found {
+pub struct ArenaFacts {
     /// First byte on the medium.
     pub start: u64,
     /// Its geometry.
@@ -51,7 +51,7 @@ pub struct Found {
 }
 
 /// An open arena.
-pub struct Arena {
+pub struct BttArena {
     start: u64,
     layout: ArenaLayout,
     slots: Slots,
@@ -63,9 +63,9 @@ pub struct Arena {
     broken: AtomicBool,
 }
 
-impl Arena {
+impl BttArena {
     /// Opens what was found.
-    pub fn new(found: Found) -> Self {
+    pub fn new(found: ArenaFacts) -> Self {
         Self {
             start: found.start,
             layout: found.layout,
@@ -84,12 +84,12 @@ impl Arena {
 
     /// Reads whole sectors from sector `premap` on; the range lies in the arena. `home` is the
     /// caller's number (see [`LanePool::take`]).
-    pub fn read(&self, medium: &impl Medium, home: usize, premap: u32, target: &mut [u8]) -> Result<(), Fault> {
+    pub fn read(&self, medium: &impl BttMedium, home: usize, premap: u32, target: &mut [u8]) -> Result<(), Fault> {
         let lane = self.lanes.take(home, 1);
         for (premap, sector) in (premap..).zip(target.chunks_mut(self.sector())) {
             match self.settle(medium, &lane, premap)? {
-                MapEntry { state: State::Zero, .. } => sector.fill(0),
-                MapEntry { state: State::Error, .. } => return Err(Fault::Io(Errno::IO)),
+                MapEntry { state: SectorState::Zero, .. } => sector.fill(0),
+                MapEntry { state: SectorState::Error, .. } => return Err(Fault::Io(Errno::IO)),
                 MapEntry { block, .. } => {
                     medium.read(self.start + self.layout.block_offset(block), sector)?;
                 }
@@ -100,7 +100,7 @@ impl Arena {
 
     /// Writes whole sectors from sector `premap` on; durable on return. Each is old or new after
     /// a crash, never a mix.
-    pub fn write(&self, medium: &impl Medium, home: usize, premap: u32, source: &[u8]) -> Result<(), Fault> {
+    pub fn write(&self, medium: &impl BttMedium, home: usize, premap: u32, source: &[u8]) -> Result<(), Fault> {
         let (mut premap, mut rest) = (premap, source);
         while !rest.is_empty() {
             if self.broken.load(Ordering::Relaxed) {
@@ -117,7 +117,7 @@ impl Arena {
 
     /// The entry of a sector, whose block is published as being read and stays as it is until
     /// the lane reads another one.
-    fn settle(&self, medium: &impl Medium, lane: &Lanes<'_>, premap: u32) -> Result<MapEntry, Fault> {
+    fn settle(&self, medium: &impl BttMedium, lane: &Lanes<'_>, premap: u32) -> Result<MapEntry, Fault> {
         let mut raw = self.load_map(medium, premap)?;
         loop {
             let entry = self.decode(raw, premap)?;
@@ -130,7 +130,7 @@ impl Arena {
         }
     }
 
-    fn write_batch(&self, medium: &impl Medium, lanes: &Lanes<'_>, premap: u32, source: &[u8]) -> Result<(), Fault> {
+    fn write_batch(&self, medium: &impl BttMedium, lanes: &Lanes<'_>, premap: u32, source: &[u8]) -> Result<(), Fault> {
         for (index, sector) in source.chunks(self.sector()).enumerate() {
             let block = lanes.free(index).block;
             self.lanes.wait_until_unread(block);
@@ -156,13 +156,13 @@ impl Arena {
     }
 
     /// Log and map, in order. The map's lines are locked.
-    fn commit(&self, medium: &impl Medium, lanes: &Lanes<'_>, premap: u32, old: &[u32]) -> Result<(), Fault> {
+    fn commit(&self, medium: &impl BttMedium, lanes: &Lanes<'_>, premap: u32, old: &[u32]) -> Result<(), Fault> {
         let entries = || {
             (premap..).zip(old).enumerate().map(|(index, (lba, &old))| {
                 let FreeBlock { block, second, seq } = lanes.free(index);
                 let slot = self.slots.number(second) * SLOT_LEN;
                 let group = self.layout.flog_offset(lanes.number(index));
-                let entry = Entry { lba, old, new: block, seq };
+                let entry = FlogEntry { lba, old, new: block, seq };
                 (self.start + group + slot as u64, entry)
             })
         };
@@ -196,7 +196,7 @@ impl Arena {
         })
     }
 
-    fn load_map(&self, medium: &impl Medium, premap: u32) -> Result<u32, Fault> {
+    fn load_map(&self, medium: &impl BttMedium, premap: u32) -> Result<u32, Fault> {
         if !self.pending.is_empty()
             && let Ok(found) = self.pending.binary_search_by_key(&premap, |entry| entry.0)
         {

@@ -5,8 +5,8 @@
 //! backup knows whose.
 
 use super::flog::FlogError;
-use super::map::{MapEntry, State};
-use super::medium::Medium;
+use super::map::{MapEntry, SectorState};
+use super::medium::BttMedium;
 use super::open::{BttError, Copies, Located, complete, locate, owed, read_log};
 use crate::Fault;
 
@@ -19,7 +19,7 @@ const TOLD_MAX: usize = 100;
 #[derive(Debug, Default)]
 pub struct Findings {
     /// Damage, the first hundred.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<BttProblem>,
     /// All damage.
     pub count: u64,
     /// Damage that `repair` has put right.
@@ -37,16 +37,16 @@ pub struct Findings {
 
 /// Where something is wrong, and what.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct BttProblem {
     /// Which arena, from 0.
     pub arena: usize,
     /// Kind of the damage.
-    pub what: Damage,
+    pub what: BttDamage,
 }
 
 /// Kinds of damage to a table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Damage {
+pub enum BttDamage {
     /// Repairable.
     #[error("the info block at its start is bad; its copy is good")]
     FirstInfo,
@@ -133,10 +133,10 @@ pub enum Repair {
 }
 
 impl Findings {
-    fn add(&mut self, arena: usize, what: Damage) {
+    fn add(&mut self, arena: usize, what: BttDamage) {
         self.count += 1;
         if self.problems.len() < TOLD_MAX {
-            self.problems.push(Problem { arena, what });
+            self.problems.push(BttProblem { arena, what });
         }
     }
 }
@@ -147,7 +147,7 @@ impl Findings {
 /// # Errors
 /// Where there is no table to check, or the medium fails.
 pub fn check(
-    medium: &impl Medium,
+    medium: &impl BttMedium,
     repair: bool,
     mut progress: impl FnMut(u64),
 ) -> Result<(Vec<Located>, Findings), BttError> {
@@ -169,19 +169,19 @@ pub fn check(
 }
 
 fn check_info(
-    medium: &impl Medium,
+    medium: &impl BttMedium,
     number: usize,
     arena: &mut Located,
     repair: bool,
     findings: &mut Findings,
 ) -> Result<(), Fault> {
     if arena.info.has_failed() {
-        findings.add(number, Damage::Failed);
+        findings.add(number, BttDamage::Failed);
     }
     let (offset, damage, repaired) = match arena.copies {
         Copies::Both => return Ok(()),
-        Copies::First => (arena.start + arena.info.layout.info_copy, Damage::SecondInfo, Repair::SecondInfo(number)),
-        Copies::Second => (arena.start, Damage::FirstInfo, Repair::FirstInfo(number)),
+        Copies::First => (arena.start + arena.info.layout.info_copy, BttDamage::SecondInfo, Repair::SecondInfo(number)),
+        Copies::Second => (arena.start, BttDamage::FirstInfo, Repair::FirstInfo(number)),
     };
     if !repair {
         findings.add(number, damage);
@@ -194,7 +194,7 @@ fn check_info(
     Ok(())
 }
 
-struct Checker<'a, M: Medium> {
+struct Checker<'a, M: BttMedium> {
     medium: &'a M,
     number: usize,
     arena: &'a Located,
@@ -203,13 +203,13 @@ struct Checker<'a, M: Medium> {
     findings: &'a mut Findings,
 }
 
-impl<M: Medium> Checker<'_, M> {
+impl<M: BttMedium> Checker<'_, M> {
     fn run(mut self, progress: &mut impl FnMut(u64)) -> Result<(), BttError> {
         let owed = self.check_lanes()?;
         self.check_map(&owed, progress)?;
         if let Some(first) = self.owners.first_free() {
             let count = self.owners.free_count();
-            self.add(Damage::Lost { count, first });
+            self.add(BttDamage::Lost { count, first });
         }
         if !self.repair {
             self.findings.interrupted_writes += owed.len() as u64;
@@ -226,7 +226,7 @@ impl<M: Medium> Checker<'_, M> {
         let log = match read_log(self.medium, self.arena)? {
             Ok(log) => log,
             Err(error) => {
-                self.add(Damage::Flog(error));
+                self.add(BttDamage::Flog(error));
                 return Ok(Vec::new());
             }
         };
@@ -236,20 +236,20 @@ impl<M: Medium> Checker<'_, M> {
                 Ok((entry, _)) => *entry,
                 Err(error) => {
                     let error = *error;
-                    self.add(Damage::Lane { lane, error });
+                    self.add(BttDamage::Lane { lane, error });
                     continue;
                 }
             };
             let inside = entry.old < layout.internal_nlba && entry.new < layout.internal_nlba;
             if !inside || entry.lba >= layout.external_nlba {
                 let (lba, old, new) = (entry.lba, entry.old, entry.new);
-                let what = Damage::LaneRange { lane, lba, old, new };
+                let what = BttDamage::LaneRange { lane, lba, old, new };
                 self.add(what);
                 continue;
             }
             if !self.owners.claim(entry.old) {
                 let block = entry.old;
-                self.add(Damage::SharedByLane { lane, block });
+                self.add(BttDamage::SharedByLane { lane, block });
             }
             if let Some(raw) = owed(self.medium, self.arena, &entry)? {
                 all_owed.push((entry.lba, raw));
@@ -282,18 +282,18 @@ impl<M: Medium> Checker<'_, M> {
         let MapEntry { block, state } = MapEntry::decode(raw, lba);
         self.findings.written_sectors += u64::from(raw != 0);
         match state {
-            State::Data => {}
-            State::Zero => self.findings.zero_sectors += 1,
-            State::Error => self.findings.error_sectors += 1,
+            SectorState::Data => {}
+            SectorState::Zero => self.findings.zero_sectors += 1,
+            SectorState::Error => self.findings.error_sectors += 1,
         }
         if block >= self.arena.info.layout.internal_nlba {
-            self.add(Damage::MapRange { lba, block });
+            self.add(BttDamage::MapRange { lba, block });
         } else if !self.owners.claim(block) {
-            self.add(Damage::SharedBySector { lba, block });
+            self.add(BttDamage::SharedBySector { lba, block });
         }
     }
 
-    fn add(&mut self, what: Damage) {
+    fn add(&mut self, what: BttDamage) {
         self.findings.add(self.number, what);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cryptline_sys::Ring;
 
-use super::{Btt, Medium};
+use super::{Btt, BttMedium};
 use crate::queue::Immediate;
 use crate::{Device, Fault, Geometry, Op, OpenError, Queue, Request};
 
@@ -18,7 +18,7 @@ pub struct BttDevice<M> {
     queues: AtomicUsize,
 }
 
-impl<M: Medium> BttDevice<M> {
+impl<M: BttMedium> BttDevice<M> {
     /// The device of `table`, which was opened with the same `read_only`.
     pub fn new(table: Btt<M>, read_only: bool) -> Self {
         Self::over(Arc::new(table), read_only)
@@ -30,7 +30,7 @@ impl<M: Medium> BttDevice<M> {
     }
 }
 
-impl<M: Medium + 'static> Device for BttDevice<M> {
+impl<M: BttMedium + 'static> Device for BttDevice<M> {
     fn geometry(&self) -> Geometry {
         Geometry {
             preferred_block: 4096,
@@ -50,7 +50,7 @@ struct BttQueue<M> {
     home: usize,
 }
 
-impl<M: Medium> Immediate for BttQueue<M> {
+impl<M: BttMedium> Immediate for BttQueue<M> {
     fn answer(&mut self, request: &mut Request) -> Result<(), Fault> {
         match (request.op, &mut request.data) {
             (Op::Read, Some(buffer)) => self.table.read(self.home, request.offset, buffer),

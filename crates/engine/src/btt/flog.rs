@@ -22,7 +22,7 @@ const SLOTS: usize = GROUP_LEN / SLOT_LEN;
 
 /// One slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
+pub struct FlogEntry {
     /// The sector that was written (premap).
     pub lba: u32,
     /// The block it had: free since.
@@ -33,7 +33,7 @@ pub struct Entry {
     pub seq: u32,
 }
 
-impl Entry {
+impl FlogEntry {
     /// The first eight bytes, as one little-endian word.
     #[must_use]
     pub fn low_half(&self) -> u64 {
@@ -55,9 +55,9 @@ impl Entry {
 
 /// The four slots of a lane. `old` and `new` come without the flag bits that PMDK puts there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Group([Entry; SLOTS]);
+pub struct FlogGroup([FlogEntry; SLOTS]);
 
-impl Group {
+impl FlogGroup {
     /// Reads a group; every 64 bytes are one.
     #[must_use]
     pub fn parse(bytes: &[u8; GROUP_LEN]) -> Self {
@@ -66,7 +66,7 @@ impl Group {
             word.copy_from_slice(&bytes[at..at + 4]);
             u32::from_le_bytes(word)
         };
-        let entry = |slot: usize| Entry {
+        let entry = |slot: usize| FlogEntry {
             lba: word(slot * SLOT_LEN),
             old: word(slot * SLOT_LEN + 4) & BLOCK_MASK,
             new: word(slot * SLOT_LEN + 8) & BLOCK_MASK,
@@ -78,7 +78,7 @@ impl Group {
     /// Returns the entries of a new table for `lane`, whose free block is `block`.
     #[must_use]
     pub fn initial(lane: u32, block: u32) -> [u8; GROUP_LEN] {
-        let first = Entry { lba: lane, old: block, new: block, seq: 1 };
+        let first = FlogEntry { lba: lane, old: block, new: block, seq: 1 };
         let mut bytes = [0; GROUP_LEN];
         bytes[..8].copy_from_slice(&first.low_half().to_le_bytes());
         bytes[8..16].copy_from_slice(&first.high_half().to_le_bytes());
@@ -87,7 +87,7 @@ impl Group {
 
     /// Tells if anything was ever written to `slot`.
     fn is_used(&self, slot: usize) -> bool {
-        self.0[slot] != Entry::default()
+        self.0[slot] != FlogEntry::default()
     }
 }
 
@@ -114,7 +114,7 @@ pub enum FlogError {
 impl Slots {
     /// The slots that these groups use. A table that was never written uses slot 0 only, and may
     /// then use what we like.
-    pub fn detect<'a>(groups: impl IntoIterator<Item = &'a Group>) -> Result<Self, FlogError> {
+    pub fn detect<'a>(groups: impl IntoIterator<Item = &'a FlogGroup>) -> Result<Self, FlogError> {
         let (mut one, mut two) = (false, false);
         for group in groups {
             one |= group.is_used(1);
@@ -141,7 +141,7 @@ impl Slots {
     }
 
     /// The newer entry of a group, and whether it is the second of the pair.
-    pub fn newer(self, group: &Group) -> Result<(Entry, bool), FlogError> {
+    pub fn newer(self, group: &FlogGroup) -> Result<(FlogEntry, bool), FlogError> {
         let pair = [false, true].map(|second| group.0[self.number(second)]);
         let [first, second] = pair.map(|entry| entry.seq);
         let is_second = match (first, second) {
@@ -165,10 +165,10 @@ pub fn next_seq(seq: u32) -> u32 {
 mod tests {
     use super::*;
 
-    fn group(slots: [(usize, u32); 2]) -> Group {
-        let mut group = Group::default();
+    fn group(slots: [(usize, u32); 2]) -> FlogGroup {
+        let mut group = FlogGroup::default();
         for (slot, seq) in slots {
-            group.0[slot] = Entry { lba: 9, old: 100 + seq, new: 200 + seq, seq };
+            group.0[slot] = FlogEntry { lba: 9, old: 100 + seq, new: 200 + seq, seq };
         }
         group
     }
@@ -192,15 +192,15 @@ mod tests {
 
     #[test]
     fn slots_of_old_kernels_are_recognised() {
-        let fresh = Group::parse(&Group::initial(3, 77));
+        let fresh = FlogGroup::parse(&FlogGroup::initial(3, 77));
         let new_style = group([(0, 2), (1, 1)]);
         let old_style = group([(0, 2), (2, 3)]);
-        let detect = |groups: &[Group]| Slots::detect(groups);
+        let detect = |groups: &[FlogGroup]| Slots::detect(groups);
         assert_eq!(detect(&[fresh, fresh]), Ok(Slots::ZeroOne));
         assert_eq!(detect(&[fresh, new_style]), Ok(Slots::ZeroOne));
         assert_eq!(detect(&[fresh, old_style]), Ok(Slots::ZeroTwo));
         assert_eq!(detect(&[old_style, new_style]), Err(FlogError::Slots));
-        assert_eq!(detect(&[fresh, Group::default()]), Err(FlogError::Slots));
+        assert_eq!(detect(&[fresh, FlogGroup::default()]), Err(FlogError::Slots));
         assert_eq!(detect(&[group([(0, 1), (3, 1)])]), Err(FlogError::Slots));
         let (newest, is_second) = Slots::ZeroTwo.newer(&old_style).unwrap();
         assert_eq!((newest.seq, is_second), (3, true));
@@ -210,21 +210,21 @@ mod tests {
     /// PMDK writes NORMAL (bits 31 and 30) with the numbers, and ZERO at first.
     #[test]
     fn flag_bits_in_the_log_are_ignored() {
-        let mut bytes = Group::initial(0, 5);
+        let mut bytes = FlogGroup::initial(0, 5);
         bytes[7] |= 0x80;
         bytes[11] |= 0xc0;
-        let (entry, _) = Slots::ZeroOne.newer(&Group::parse(&bytes)).unwrap();
+        let (entry, _) = Slots::ZeroOne.newer(&FlogGroup::parse(&bytes)).unwrap();
         assert_eq!((entry.old, entry.new), (5, 5));
         assert!(!entry.is_write());
     }
 
     #[test]
     fn halves_are_the_bytes_on_the_medium() {
-        let entry = Entry { lba: 1, old: 2, new: 3, seq: 2 };
+        let entry = FlogEntry { lba: 1, old: 2, new: 3, seq: 2 };
         let mut bytes = [0; GROUP_LEN];
         bytes[..8].copy_from_slice(&entry.low_half().to_le_bytes());
         bytes[8..16].copy_from_slice(&entry.high_half().to_le_bytes());
-        assert_eq!(Group::parse(&bytes).0[0], entry);
+        assert_eq!(FlogGroup::parse(&bytes).0[0], entry);
         assert_eq!([1, 2, 3].map(next_seq), [2, 3, 1]);
     }
 }

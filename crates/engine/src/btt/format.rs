@@ -8,10 +8,10 @@
 //! blocks from the last arena to the first, each one's copy before it. Until the first arena's copy
 //! is there, there is no table; an old one, with its copies, is taken out of the way first.
 
-use super::flog::Group;
-use super::info::Info;
+use super::flog::FlogGroup;
+use super::info::InfoBlock;
 use super::layout::{ARENA_MAX, ArenaLayout, INFO_SIZE, START_V1, arenas_of_at_most};
-use super::medium::Medium;
+use super::medium::BttMedium;
 use crate::Fault;
 
 /// Bytes that are cleared between two reports of progress.
@@ -34,14 +34,14 @@ impl NewTable {
     ///
     /// # Errors
     /// Where the medium fails; there is then no table.
-    pub fn write(&self, medium: &impl Medium, progress: impl FnMut(u64)) -> Result<u64, Fault> {
+    pub fn write(&self, medium: &impl BttMedium, progress: impl FnMut(u64)) -> Result<u64, Fault> {
         self.write_arenas(ARENA_MAX, medium, progress)
     }
 
     pub(super) fn write_arenas(
         &self,
         most: u64,
-        medium: &impl Medium,
+        medium: &impl BttMedium,
         mut progress: impl FnMut(u64),
     ) -> Result<u64, Fault> {
         let arenas = arenas_of_at_most(most, medium.size(), self.sector_size);
@@ -57,13 +57,13 @@ impl NewTable {
             }
             let spare = layout.external_nlba;
             for lane in 0..layout.nfree {
-                let group = Group::initial(lane, spare + lane);
+                let group = FlogGroup::initial(lane, spare + lane);
                 medium.store(start + layout.flog_offset(lane), &group)?;
             }
         }
         medium.persist()?;
         for (start, layout) in arenas.iter().rev() {
-            let info = Info {
+            let info = InfoBlock {
                 uuid: self.uuid,
                 parent_uuid: [0; 16],
                 flags: 0,
@@ -88,7 +88,7 @@ impl NewTable {
 }
 
 /// Clears every place where an info block would be looked for.
-fn hide_old_table(medium: &impl Medium, arenas: &[(u64, ArenaLayout)]) -> Result<(), Fault> {
+fn hide_old_table(medium: &impl BttMedium, arenas: &[(u64, ArenaLayout)]) -> Result<(), Fault> {
     let both = |(start, layout): &(u64, ArenaLayout)| [*start, start + layout.info_copy];
     // And those of a version 2.0 table, which starts at byte 0.
     let whole = medium.size().min(ARENA_MAX);
@@ -100,7 +100,12 @@ fn hide_old_table(medium: &impl Medium, arenas: &[(u64, ArenaLayout)]) -> Result
 }
 
 /// Clears blocks, map, log and the copy of the info block.
-fn clear(medium: &impl Medium, start: u64, layout: &ArenaLayout, progress: &mut impl FnMut(u64)) -> Result<(), Fault> {
+fn clear(
+    medium: &impl BttMedium,
+    start: u64,
+    layout: &ArenaLayout,
+    progress: &mut impl FnMut(u64),
+) -> Result<(), Fault> {
     let (mut at, end) = (start + INFO_SIZE, start + layout.size);
     while at < end {
         let len = STEP.min(end - at);

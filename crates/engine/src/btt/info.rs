@@ -19,12 +19,12 @@ const CHECKSUM: usize = 4088;
 /// Bytes in an encoded block.
 const LEN: usize = 4096;
 
-/// Set in [`Info::flags`] once the arena must not be written any more.
+/// Set in [`InfoBlock::flags`] once the arena must not be written any more.
 pub const FLAG_ERROR: u32 = 1;
 
 /// An info block whose signature, checksum and fields are right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Info {
+pub struct InfoBlock {
     /// Of the table; all arenas share it.
     pub uuid: [u8; 16],
     /// Of the namespace below; zero where there is none.
@@ -64,7 +64,7 @@ pub enum InfoError {
     SectorSize(u32),
 }
 
-impl Info {
+impl InfoBlock {
     /// Reads a block.
     ///
     /// # Errors
@@ -186,8 +186,8 @@ fn u64_at(bytes: &[u8; LEN], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    fn info() -> Info {
-        Info {
+    fn info() -> InfoBlock {
+        InfoBlock {
             uuid: *b"0123456789abcdef",
             parent_uuid: [0; 16],
             flags: 0,
@@ -198,20 +198,20 @@ mod tests {
     }
 
     /// Changes bytes and seals the block again.
-    fn sealed(change: impl FnOnce(&mut [u8; LEN])) -> Result<Info, InfoError> {
+    fn sealed(change: impl FnOnce(&mut [u8; LEN])) -> Result<InfoBlock, InfoError> {
         let mut bytes = info().encode();
         change(&mut bytes);
         let sum = checksum(&bytes);
         bytes[CHECKSUM..].copy_from_slice(&sum.to_le_bytes());
-        Info::parse(&bytes)
+        InfoBlock::parse(&bytes)
     }
 
     #[test]
     fn encoded_block_parses_to_itself() {
-        assert_eq!(Info::parse(&info().encode()), Ok(info()));
-        let last = Info { next: 512 << 30, flags: FLAG_ERROR, ..info() };
-        assert!(Info::parse(&last.encode()).unwrap().has_failed());
-        assert_eq!(Info::parse(&last.encode()), Ok(last));
+        assert_eq!(InfoBlock::parse(&info().encode()), Ok(info()));
+        let last = InfoBlock { next: 512 << 30, flags: FLAG_ERROR, ..info() };
+        assert!(InfoBlock::parse(&last.encode()).unwrap().has_failed());
+        assert_eq!(InfoBlock::parse(&last.encode()), Ok(last));
     }
 
     /// Words 1, 2 and 3: low = 6; high = 1 + 3 + 6 and then 6 for each of the other words.
@@ -237,7 +237,7 @@ mod tests {
             for bit in 0..8 {
                 let mut bytes = whole;
                 bytes[at] ^= 1 << bit;
-                assert!(Info::parse(&bytes).is_err(), "bit {bit} of byte {at}");
+                assert!(InfoBlock::parse(&bytes).is_err(), "bit {bit} of byte {at}");
             }
         }
     }

@@ -32,17 +32,17 @@ const NOT_READING: u32 = u32::MAX;
 pub struct LanePool {
     /// A bit for each lane that is free. Lane `bit * words.len() + word`: low numbers are used
     /// first, from whichever word a queue starts, so that few need to be looked at.
-    words: Box<[Line<AtomicU64>]>,
-    lanes: Box<[Line<Lane>]>,
+    words: Box<[CacheLine<AtomicU64>]>,
+    lanes: Box<[CacheLine<BttLane>]>,
     /// One more than the highest lane that ever read.
     readers_end: AtomicUsize,
 }
 
 /// A cache line of its own: two processors do not fight for it.
 #[repr(align(64))]
-struct Line<T>(T);
+struct CacheLine<T>(T);
 
-struct Lane {
+struct BttLane {
     /// Block that the owner is reading.
     reading: AtomicU32,
     /// The owner's alone: handed over with the bit in `words`.
@@ -66,10 +66,11 @@ impl LanePool {
         let count = free.len().div_ceil(64).max(1);
         let word = |word: usize| {
             let bits = (0..64).filter(|bit| bit * count + word < free.len());
-            Line(AtomicU64::new(bits.fold(0, |bits, bit| bits | 1 << bit)))
+            CacheLine(AtomicU64::new(bits.fold(0, |bits, bit| bits | 1 << bit)))
         };
-        let lane =
-            |free: &FreeBlock| Line(Lane { reading: AtomicU32::new(NOT_READING), free: AtomicU64::new(free.pack()) });
+        let lane = |free: &FreeBlock| {
+            CacheLine(BttLane { reading: AtomicU32::new(NOT_READING), free: AtomicU64::new(free.pack()) })
+        };
         Self {
             words: (0..count).map(word).collect(),
             lanes: free.iter().map(lane).collect(),
@@ -173,7 +174,7 @@ impl Lanes<'_> {
         self.lane(0).reading.store(NOT_READING, Ordering::Release);
     }
 
-    fn lane(&self, index: usize) -> &Lane {
+    fn lane(&self, index: usize) -> &BttLane {
         &self.pool.lanes[usize::from(self.numbers[index])].0
     }
 

@@ -17,7 +17,7 @@ const ERROR: u32 = 1 << 30;
 
 /// Result of reading a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum SectorState {
     /// The bytes of its block.
     Data,
     /// Zeros. Written by PMDK, never by Linux, which misreads the rest of the page after one.
@@ -32,7 +32,7 @@ pub struct MapEntry {
     /// The block that belongs to the sector, whatever its state (postmap).
     pub block: u32,
     /// Result of a read.
-    pub state: State,
+    pub state: SectorState,
 }
 
 impl MapEntry {
@@ -41,10 +41,10 @@ impl MapEntry {
     pub fn decode(raw: u32, premap: u32) -> Self {
         let block = raw & BLOCK_MASK;
         let (block, state) = match (raw & ZERO != 0, raw & ERROR != 0) {
-            (false, false) => (premap, State::Data),
-            (true, true) => (block, State::Data),
-            (true, false) => (block, State::Zero),
-            (false, true) => (block, State::Error),
+            (false, false) => (premap, SectorState::Data),
+            (true, true) => (block, SectorState::Data),
+            (true, false) => (block, SectorState::Zero),
+            (false, true) => (block, SectorState::Error),
         };
         Self { block, state }
     }
@@ -67,11 +67,11 @@ mod tests {
             let entry = MapEntry::decode(raw, 7);
             (entry.block, entry.state)
         };
-        assert_eq!(decode(0), (7, State::Data));
-        assert_eq!(decode(0x8000_0009), (9, State::Zero));
-        assert_eq!(decode(0x4000_0009), (9, State::Error));
-        assert_eq!(decode(0xc000_0009), (9, State::Data));
-        assert_eq!(decode(MapEntry::normal(9)), (9, State::Data));
+        assert_eq!(decode(0), (7, SectorState::Data));
+        assert_eq!(decode(0x8000_0009), (9, SectorState::Zero));
+        assert_eq!(decode(0x4000_0009), (9, SectorState::Error));
+        assert_eq!(decode(0xc000_0009), (9, SectorState::Data));
+        assert_eq!(decode(MapEntry::normal(9)), (9, SectorState::Data));
         assert_eq!(MapEntry::normal(0), 0xc000_0000);
     }
 }

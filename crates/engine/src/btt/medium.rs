@@ -12,7 +12,7 @@ use crate::Fault;
 ///
 /// Every range lies inside the medium and the words are aligned to their size: the table's
 /// geometry was checked when it was opened.
-pub trait Medium: Send + Sync {
+pub trait BttMedium: Send + Sync {
     /// Size in bytes.
     fn size(&self) -> u64;
 
@@ -42,7 +42,7 @@ pub trait Medium: Send + Sync {
     fn check(&self) -> Result<(), Fault>;
 }
 
-impl Medium for SharedMemory {
+impl BttMedium for SharedMemory {
     fn size(&self) -> u64 {
         self.len() as u64
     }

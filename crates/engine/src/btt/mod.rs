@@ -44,20 +44,20 @@ mod test_table;
 #[cfg(test)]
 mod trap_tests;
 
-pub use check::{Damage, Findings, Problem, Repair, check};
+pub use check::{BttDamage, BttProblem, Findings, Repair, check};
 pub use device::BttDevice;
 pub use format::NewTable;
-pub use medium::Medium;
+pub use medium::BttMedium;
 pub use open::{BttError, Copies, Located, locate};
 
-use arena::Arena;
+use arena::BttArena;
 
 use crate::Fault;
 
 /// An open table: sectors over a medium, read and written by many threads.
 pub struct Btt<M> {
     medium: M,
-    arenas: Vec<(u64, Arena)>,
+    arenas: Vec<(u64, BttArena)>,
     sector_size: u32,
     size: u64,
     warnings: Vec<InfoBlockLost>,
@@ -83,7 +83,7 @@ impl std::fmt::Display for InfoBlockLost {
     }
 }
 
-impl<M: Medium> Btt<M> {
+impl<M: BttMedium> Btt<M> {
     /// Opens the table on `medium`, and completes interrupted writes unless `read_only`.
     ///
     /// # Errors
@@ -157,7 +157,7 @@ impl<M: Medium> Btt<M> {
     }
 
     /// The arena of byte `offset`, the sector in it, and how many of `len` bytes lie in it.
-    fn find(&self, offset: u64, len: usize) -> (&Arena, u32, usize) {
+    fn find(&self, offset: u64, len: usize) -> (&BttArena, u32, usize) {
         let after = self.arenas.partition_point(|(start, _)| *start <= offset);
         let (start, arena) = &self.arenas[after - 1];
         let inside = offset - start;

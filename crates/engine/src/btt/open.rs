@@ -1,12 +1,12 @@
 //! Opening: find the arenas, read their logs, complete what was interrupted.
 
-use super::arena::{Arena, Found};
-use super::flog::{Entry, FlogError, GROUP_LEN, Group, Slots, next_seq};
-use super::info::{Info, InfoError};
+use super::arena::{ArenaFacts, BttArena};
+use super::flog::{FlogEntry, FlogError, FlogGroup, GROUP_LEN, Slots, next_seq};
+use super::info::{InfoBlock, InfoError};
 use super::lanes::FreeBlock;
 use super::layout::{ARENA_MAX, ARENA_MIN, INFO_SIZE, START_V1};
 use super::map::MapEntry;
-use super::medium::Medium;
+use super::medium::BttMedium;
 use crate::Fault;
 
 /// More arenas than this are 32 TiB, or nonsense.
@@ -98,7 +98,7 @@ pub struct Located {
     /// First byte on the medium.
     pub start: u64,
     /// Content of the sound one of its two info blocks.
-    pub info: Info,
+    pub info: InfoBlock,
     /// Which of the two were good.
     pub copies: Copies,
 }
@@ -118,7 +118,7 @@ pub enum Copies {
 ///
 /// # Errors
 /// No table, or one that can not be used.
-pub fn locate(medium: &impl Medium) -> Result<Vec<Located>, BttError> {
+pub fn locate(medium: &impl BttMedium) -> Result<Vec<Located>, BttError> {
     let (start, first) = first_info(medium)?;
     let mut arenas: Vec<Located> = vec![arena_at(medium, 0, start, first)?];
     loop {
@@ -148,7 +148,7 @@ pub fn locate(medium: &impl Medium) -> Result<Vec<Located>, BttError> {
 
 /// Where the table starts, and what its first info block says: version 1.1 at byte 4096, version
 /// 2.0 at byte 0. Where neither is there but a copy at the end says that one was, that place.
-fn first_info(medium: &impl Medium) -> Result<(u64, Result<Info, InfoError>), BttError> {
+fn first_info(medium: &impl BttMedium) -> Result<(u64, Result<InfoBlock, InfoError>), BttError> {
     let places = [(START_V1, (1, 1)), (0, (2, 0))];
     let mut damaged = None;
     for (start, version) in places {
@@ -176,10 +176,10 @@ fn first_info(medium: &impl Medium) -> Result<(u64, Result<Info, InfoError>), Bt
 
 /// The arena at `start`, from whichever of its info blocks is good.
 fn arena_at(
-    medium: &impl Medium,
+    medium: &impl BttMedium,
     number: usize,
     start: u64,
-    primary: Result<Info, InfoError>,
+    primary: Result<InfoBlock, InfoError>,
 ) -> Result<Located, BttError> {
     let (info, copies) = match primary {
         Ok(info) => {
@@ -205,7 +205,7 @@ fn arena_at(
 }
 
 /// The copy of a bad info block at `start`: an arena ends 512 GiB on, or with the medium.
-fn guess_copy(medium: &impl Medium, start: u64) -> Result<Option<Info>, BttError> {
+fn guess_copy(medium: &impl BttMedium, start: u64) -> Result<Option<InfoBlock>, BttError> {
     let rest = medium.size().saturating_sub(start).min(ARENA_MAX);
     let size = rest - rest % INFO_SIZE;
     if size < ARENA_MIN {
@@ -217,41 +217,41 @@ fn guess_copy(medium: &impl Medium, start: u64) -> Result<Option<Info>, BttError
 }
 
 /// The info block at `offset`; what lies outside the medium is no info block.
-pub(super) fn read_info(medium: &impl Medium, offset: u64) -> Result<Result<Info, InfoError>, Fault> {
+pub(super) fn read_info(medium: &impl BttMedium, offset: u64) -> Result<Result<InfoBlock, InfoError>, Fault> {
     let mut bytes = [0; 4096];
     let end = offset.checked_add(INFO_SIZE);
     if end.is_none_or(|end| end > medium.size()) {
         return Ok(Err(InfoError::NoSignature));
     }
     medium.read(offset, &mut bytes)?;
-    Ok(Info::parse(&bytes))
+    Ok(InfoBlock::parse(&bytes))
 }
 
 /// Content of an arena's flog.
-pub(super) struct Log {
+pub(super) struct FlogContents {
     /// The slots in use.
     pub(super) slots: Slots,
     /// For each lane its newer entry, and whether that is the second of the pair.
-    pub(super) newest: Vec<Result<(Entry, bool), FlogError>>,
+    pub(super) newest: Vec<Result<(FlogEntry, bool), FlogError>>,
 }
 
 /// Reads the flog.
-pub(super) fn read_log(medium: &impl Medium, arena: &Located) -> Result<Result<Log, FlogError>, Fault> {
+pub(super) fn read_log(medium: &impl BttMedium, arena: &Located) -> Result<Result<FlogContents, FlogError>, Fault> {
     let layout = &arena.info.layout;
     let mut groups = Vec::with_capacity(layout.nfree as usize);
     for lane in 0..layout.nfree {
         let mut bytes = [0; GROUP_LEN];
         medium.read(arena.start + layout.flog_offset(lane), &mut bytes)?;
-        groups.push(Group::parse(&bytes));
+        groups.push(FlogGroup::parse(&bytes));
     }
     Ok(Slots::detect(&groups)
-        .map(|slots| Log { slots, newest: groups.iter().map(|group| slots.newer(group)).collect() }))
+        .map(|slots| FlogContents { slots, newest: groups.iter().map(|group| slots.newer(group)).collect() }))
 }
 
 /// The map entry that an interrupted write still owes, if `entry` is one: the map still says
 /// `old`. Linux, UEFI and this program complete such a write. `None` also where the numbers are
 /// out of range.
-pub(super) fn owed(medium: &impl Medium, arena: &Located, entry: &Entry) -> Result<Option<u32>, Fault> {
+pub(super) fn owed(medium: &impl BttMedium, arena: &Located, entry: &FlogEntry) -> Result<Option<u32>, Fault> {
     let layout = &arena.info.layout;
     if !entry.is_write() || entry.lba >= layout.external_nlba {
         return Ok(None);
@@ -264,11 +264,11 @@ pub(super) fn owed(medium: &impl Medium, arena: &Located, entry: &Entry) -> Resu
 
 /// Opens one arena; completes interrupted writes on the medium unless `read_only`.
 pub(super) fn open_arena(
-    medium: &impl Medium,
+    medium: &impl BttMedium,
     number: usize,
     arena: &Located,
     read_only: bool,
-) -> Result<Arena, BttError> {
+) -> Result<BttArena, BttError> {
     if arena.info.has_failed() && !read_only {
         return Err(BttError::Failed { arena: number });
     }
@@ -300,11 +300,11 @@ pub(super) fn open_arena(
         pending.clear();
     }
     pending.sort_unstable();
-    Ok(Arena::new(Found { start: arena.start, layout, slots: log.slots, free, pending }))
+    Ok(BttArena::new(ArenaFacts { start: arena.start, layout, slots: log.slots, free, pending }))
 }
 
 /// Writes the map entries that interrupted writes owe.
-pub(super) fn complete(medium: &impl Medium, arena: &Located, owed: &[(u32, u32)]) -> Result<(), Fault> {
+pub(super) fn complete(medium: &impl BttMedium, arena: &Located, owed: &[(u32, u32)]) -> Result<(), Fault> {
     for (lba, raw) in owed {
         medium.store32(arena.start + arena.info.layout.map_offset(*lba), *raw)?;
     }

@@ -2,8 +2,8 @@
 
 use cryptline_sys::SharedMemory;
 
-use super::flog::Group;
-use super::info::Info;
+use super::flog::FlogGroup;
+use super::info::InfoBlock;
 use super::recorder::Recorder;
 use super::test_table::*;
 use super::*;
@@ -158,7 +158,7 @@ fn table_of_version_2_starts_at_byte_0() {
     let mut bytes = vec![0; 16 << 20];
     medium.read(START, &mut bytes).unwrap();
     moved.store(0, &bytes).unwrap();
-    let mut info = Info::parse(bytes[..4096].try_into().unwrap()).unwrap();
+    let mut info = InfoBlock::parse(bytes[..4096].try_into().unwrap()).unwrap();
     // A version 1.1 block is not looked for there.
     assert!(matches!(locate(&moved), Err(BttError::Nothing)));
     info.version = (2, 0);
@@ -244,5 +244,5 @@ fn new_group_is_the_initial_state() {
     let medium = fresh(512);
     let mut group = [0; 64];
     medium.read(START + layout(512).flog_offset(9), &mut group).unwrap();
-    assert_eq!(group, Group::initial(9, layout(512).external_nlba + 9));
+    assert_eq!(group, FlogGroup::initial(9, layout(512).external_nlba + 9));
 }

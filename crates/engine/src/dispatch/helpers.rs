@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use super::idle::Idle;
 use super::job::SharedSlots;
-use super::pool::{THREADS_MAX, Work, WorkerPool};
+use super::pool::{PoolTask, THREADS_MAX, WorkerPool};
 use crate::OpenError;
 
 /// How long a helper looks out for more work.
@@ -26,10 +26,10 @@ const LEAST: Duration = Duration::from_micros(6);
 
 /// A pool of helpers. Cheap to clone; the threads end with the last clone.
 #[derive(Clone)]
-pub struct Helpers(Arc<Inner>);
+pub struct HelperThreads(Arc<HelpersInner>);
 
-struct Inner {
-    pool: WorkerPool<Call>,
+struct HelpersInner {
+    pool: WorkerPool<CallReason>,
     work: Arc<HelperWork>,
     /// Cipher time from which a request is worth sharing with a helper that is awake.
     awake: Duration,
@@ -37,7 +37,7 @@ struct Inner {
     asleep: Duration,
 }
 
-impl Helpers {
+impl HelperThreads {
     /// Starts `count` threads (at most 64) and measures how long a hand-off to them takes: a
     /// millisecond. With 0, `auto` is `inline`.
     pub fn start(count: usize) -> Result<Self, OpenError> {
@@ -61,13 +61,13 @@ impl Helpers {
     fn with(
         count: usize,
         work: HelperWork,
-        measure: impl Fn(&WorkerPool<Call>) -> (Duration, Duration),
+        measure: impl Fn(&WorkerPool<CallReason>) -> (Duration, Duration),
     ) -> Result<Self, OpenError> {
         let work = Arc::new(work);
         let pool = WorkerPool::start("helper", count.min(THREADS_MAX), &work);
         let (pool, _) = pool.map_err(OpenError::Thread)?;
         let (awake, asleep) = measure(&pool);
-        Ok(Self(Arc::new(Inner { pool, work, awake, asleep })))
+        Ok(Self(Arc::new(HelpersInner { pool, work, awake, asleep })))
     }
 
     /// How many there are.
@@ -100,7 +100,7 @@ impl Helpers {
     /// Wakes `count` helpers to work on what is in `slots`.
     pub(crate) fn call(&self, slots: &Arc<SharedSlots>, count: usize) {
         for _ in 0..count {
-            if self.0.pool.hand_out(Call::SharedSlots(Arc::clone(slots))).is_err() {
+            if self.0.pool.hand_out(CallReason::SharedSlots(Arc::clone(slots))).is_err() {
                 return;
             }
         }
@@ -108,7 +108,7 @@ impl Helpers {
 }
 
 /// Reason for calling a helper.
-enum Call {
+enum CallReason {
     SharedSlots(Arc<SharedSlots>),
     /// Only to see how long it takes to come.
     Trial(Arc<AtomicU64>),
@@ -130,18 +130,18 @@ impl HelperWork {
     }
 }
 
-impl Work<Call> for HelperWork {
+impl PoolTask<CallReason> for HelperWork {
     fn begin(&self, _thread: usize) -> std::io::Result<()> {
         self.idle.count_mine();
         Ok(())
     }
 
-    fn run(&self, call: Call) {
+    fn run(&self, call: CallReason) {
         match call {
             #[cfg(test)]
-            Call::SharedSlots(_) if self.is_deaf => {}
-            Call::SharedSlots(slots) => work_on(&slots),
-            Call::Trial(count) => _ = count.fetch_add(1, Ordering::Release),
+            CallReason::SharedSlots(_) if self.is_deaf => {}
+            CallReason::SharedSlots(slots) => work_on(&slots),
+            CallReason::Trial(count) => _ = count.fetch_add(1, Ordering::Release),
         }
     }
 
@@ -171,14 +171,14 @@ fn work_on(slots: &SharedSlots) {
 }
 
 /// The two thresholds: what a hand-off costs, doubled, since half of the work is all it can save.
-fn measure(pool: &WorkerPool<Call>) -> (Duration, Duration) {
+fn measure(pool: &WorkerPool<CallReason>) -> (Duration, Duration) {
     if pool.size() == 0 {
         return (Duration::MAX, Duration::MAX);
     }
     let count = Arc::new(AtomicU64::new(0));
     let trial = || {
         let (before, start) = (count.load(Ordering::Acquire), Instant::now());
-        if pool.hand_out(Call::Trial(Arc::clone(&count))).is_err() {
+        if pool.hand_out(CallReason::Trial(Arc::clone(&count))).is_err() {
             return Duration::MAX;
         }
         let called = start.elapsed();
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn thresholds_are_measured_and_bounded_below() {
-        let helpers = Helpers::start(1).unwrap();
+        let helpers = HelperThreads::start(1).unwrap();
         let (awake, asleep) = helpers.thresholds();
         assert!(awake >= LEAST && asleep >= LEAST);
         assert_eq!(helpers.count(), 1);
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn without_threads_nothing_is_ever_worth_sharing() {
-        let helpers = Helpers::start(0).unwrap();
+        let helpers = HelperThreads::start(0).unwrap();
         assert_eq!(helpers.available(), 0);
         assert_eq!(helpers.thresholds(), (Duration::MAX, Duration::MAX));
     }

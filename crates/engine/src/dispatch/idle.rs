@@ -47,11 +47,11 @@ struct Gauge {
     /// Room for the lines of all cores.
     text: Vec<u8>,
     quota: Quota,
-    last: Sample,
+    last: IdleSample,
 }
 
 #[derive(Clone, Copy)]
-struct Sample {
+struct IdleSample {
     at: Instant,
     /// Those that count.
     cores: CpuSet,
@@ -71,7 +71,7 @@ impl Idle {
         // The numbers grow, so twice the room.
         let lines = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let text = vec![0; 2 * lines.find("intr").unwrap_or(lines.len()) + 256];
-        let last = Sample {
+        let last = IdleSample {
             at: now,
             cores: CpuSet::new(),
             idle: Duration::ZERO,
@@ -151,14 +151,14 @@ impl Idle {
 impl Gauge {
     /// Takes a sample of now, for the cores that a thread may run on. They are asked for each time: whoever runs a
     /// container may change them while it runs.
-    fn measure(&mut self, whose: Option<Pid>, helped: u64) -> Option<Sample> {
+    fn measure(&mut self, whose: Option<Pid>, helped: u64) -> Option<IdleSample> {
         let cores = sched_getaffinity(whose).ok()?;
         let at = Instant::now();
         let len = self.stat.as_ref()?.read_at(&mut self.text, 0).ok()?;
         // The buffer may end in the middle of what follows the cores.
         let idle = self.text[..len].utf8_chunks().next().and_then(|chunk| idle_time(chunk.valid(), &cores))?;
         let used = clock_gettime(ClockId::ProcessCPUTime);
-        Some(Sample {
+        Some(IdleSample {
             at,
             cores,
             idle,
@@ -170,7 +170,7 @@ impl Gauge {
 }
 
 /// The cores to spare: those that are idle, but no more than the quota leaves.
-fn spare(last: &Sample, next: &Sample) -> usize {
+fn spare(last: &IdleSample, next: &IdleSample) -> usize {
     let elapsed = next.at.duration_since(last.at).as_secs_f64();
     // Times of other cores can not be compared.
     if elapsed <= 0.0 || last.cores != next.cores {
@@ -286,9 +286,9 @@ cpu4 1 1 1 5000 5000
         idle.note_help(THREADS_MAX);
     }
 
-    fn sample(ms: u64, idle_ms: u64, helped_ms: u64, used_ms: u64) -> Sample {
+    fn sample(ms: u64, idle_ms: u64, helped_ms: u64, used_ms: u64) -> IdleSample {
         static BEGAN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-        Sample {
+        IdleSample {
             at: *BEGAN.get_or_init(Instant::now) + Duration::from_millis(ms),
             cores: set(&[0, 1]),
             idle: Duration::from_millis(idle_ms),
@@ -315,7 +315,7 @@ cpu4 1 1 1 5000 5000
     #[test]
     fn idle_cores_beyond_the_quota_are_not_ours() {
         let zero = sample(0, 0, 0, 0);
-        let under = |quota, next: Sample| spare(&zero, &Sample { quota, ..next });
+        let under = |quota, next: IdleSample| spare(&zero, &IdleSample { quota, ..next });
         assert_eq!(under(2.0, sample(100, 800, 0, 100)), 1);
         assert_eq!(under(1.0, sample(100, 800, 0, 100)), 0);
         assert_eq!(under(0.5, sample(100, 800, 0, 40)), 0);

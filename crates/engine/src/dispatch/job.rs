@@ -15,7 +15,7 @@ use crate::cipher_map::CipherMap;
 
 /// Which way the cipher goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub(crate) enum JobDirection {
     Decrypt,
     /// And then write it to the medium.
     Encrypt {
@@ -24,9 +24,9 @@ pub(crate) enum Direction {
 }
 
 /// One piece of data under the cipher. Owns the bytes.
-pub(crate) struct Job {
+pub(crate) struct CipherJob {
     pub cipher_map: Arc<CipherMap>,
-    pub direction: Direction,
+    pub direction: JobDirection,
     /// Where it lies on the clear disk, in bytes.
     pub offset: u64,
     /// `None` only while the medium has it.
@@ -43,7 +43,7 @@ pub(crate) struct Job {
     pub took_ns: u64,
 }
 
-impl Job {
+impl CipherJob {
     /// Runs the cipher, on whichever thread this is.
     pub fn run(&mut self) {
         let started = self.measured.then(Instant::now);
@@ -51,8 +51,8 @@ impl Job {
         let (cipher_map, offset) = (&self.cipher_map, self.offset);
         // Somebody waits for this piece: it must come back even from a defect.
         let outcome = catch_unwind(AssertUnwindSafe(|| match self.direction {
-            Direction::Decrypt => cipher_map.decrypt(offset, data),
-            Direction::Encrypt { .. } => cipher_map.encrypt(offset, data),
+            JobDirection::Decrypt => cipher_map.decrypt(offset, data),
+            JobDirection::Encrypt { .. } => cipher_map.encrypt(offset, data),
         }));
         if outcome.is_err() {
             self.result = Some(Err(Fault::Io(Errno::IO)));
@@ -64,8 +64,8 @@ impl Job {
 }
 
 /// A job and the slots it goes back to.
-pub(super) struct Order {
-    pub job: Job,
+pub(super) struct JobOrder {
+    pub job: CipherJob,
     pub slots: Arc<SharedSlots>,
 }
 
@@ -84,9 +84,9 @@ pub(crate) struct SharedSlots {
 
 struct Lists {
     /// Jobs that anybody may take.
-    todo: ArrayQueue<Job>,
+    todo: ArrayQueue<CipherJob>,
     /// Jobs that have come back.
-    done: ArrayQueue<Job>,
+    done: ArrayQueue<CipherJob>,
 }
 
 impl SharedSlots {
@@ -101,7 +101,7 @@ impl SharedSlots {
     }
 
     /// Offers a job to whoever comes first; gives it back where all slots are taken.
-    pub fn offer(&self, job: Job) -> Result<(), Job> {
+    pub fn offer(&self, job: CipherJob) -> Result<(), CipherJob> {
         self.lists().todo.push(job)
     }
 
@@ -111,7 +111,7 @@ impl SharedSlots {
     }
 
     /// Takes a job to do.
-    pub fn take(&self) -> Option<Job> {
+    pub fn take(&self) -> Option<CipherJob> {
         self.lists.get()?.todo.pop()
     }
 
@@ -132,14 +132,14 @@ impl SharedSlots {
     }
 
     /// Gives a job back and wakes its queue.
-    pub fn give_back(&self, job: Job) {
+    pub fn give_back(&self, job: CipherJob) {
         let full = self.lists().done.push(job).is_err();
         debug_assert!(!full, "more jobs came back than there are slots for");
         self.waker.wake();
     }
 
     /// A job that another thread has given back.
-    pub fn collect(&self) -> Option<Job> {
+    pub fn collect(&self) -> Option<CipherJob> {
         self.lists.get()?.done.pop()
     }
 }

@@ -28,8 +28,8 @@ mod ticks;
 mod workers;
 mod writer;
 
-pub use helpers::Helpers;
-pub(crate) use pace::Pace;
+pub use helpers::HelperThreads;
+pub(crate) use pace::CipherPace;
 pub use perf::PerfFlags;
 pub use priority::may_raise_priority;
 pub use quota::usable_cores;
@@ -41,7 +41,7 @@ use std::str::FromStr;
 
 /// Threads that run the cipher, for one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum DispatchMode {
     /// The thread that has the request, alone.
     Inline,
     /// Worker threads, as dm-crypt's work queues. To measure against, and for rotating disks.
@@ -52,13 +52,13 @@ pub enum Mode {
 }
 
 /// How a volume's requests reach its cipher. The flags have the names they have in a device-mapper
-/// table, and matter for [`Mode::Queue`] only.
+/// table, and matter for [`DispatchMode::Queue`] only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dispatch {
     /// Threads that decrypt reads.
-    pub read: Mode,
+    pub read: DispatchMode,
     /// Threads that encrypt writes.
-    pub write: Mode,
+    pub write: DispatchMode,
     /// A request's worker is the one of the core it was submitted on.
     pub same_cpu_crypt: bool,
     /// Encrypted writes are submitted as they come: no writer thread, no sorting by sector.
@@ -70,18 +70,18 @@ pub struct Dispatch {
 impl Dispatch {
     /// The same mode for both directions, no flags.
     #[must_use]
-    pub fn both(mode: Mode) -> Self {
+    pub fn both(mode: DispatchMode) -> Self {
         Self { read: mode, write: mode, ..Self::default() }
     }
 
     /// Tells if a direction goes through worker threads.
     #[must_use]
     pub fn uses_workers(&self) -> bool {
-        self.read == Mode::Queue || self.write == Mode::Queue
+        self.read == DispatchMode::Queue || self.write == DispatchMode::Queue
     }
 }
 
-impl FromStr for Mode {
+impl FromStr for DispatchMode {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -94,7 +94,7 @@ impl FromStr for Mode {
     }
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for DispatchMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Inline => "inline",

@@ -13,11 +13,11 @@ const SLOW: Duration = Duration::from_micros(200);
 
 /// The speed of a cipher on one core.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct CipherPace {
     picos_per_byte: u64,
 }
 
-impl Pace {
+impl CipherPace {
     /// Measures `cipher`; takes a millisecond or two for a fast one. On a stack of its own, since round keys
     /// can come to lie there; where none can be had, on the caller's.
     pub fn of(cipher: &SectorCipher) -> Self {
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn bytes_and_time_are_two_sides_of_one_speed() {
-        let pace = Pace { picos_per_byte: 200 };
+        let pace = CipherPace { picos_per_byte: 200 };
         assert_eq!(pace.bytes_in(Duration::from_micros(1)), 5000);
         assert_eq!(pace.time_of(5000), Duration::from_micros(1));
         assert_eq!(pace.time_of(usize::MAX), pace.time_of(usize::MAX));

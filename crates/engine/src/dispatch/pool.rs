@@ -28,13 +28,13 @@ const LOOKS: u32 = 64;
 
 /// Some threads and their list. They end, after what is on the list, when the pool is dropped.
 pub(super) struct WorkerPool<T> {
-    common: Arc<Common<T>>,
+    common: Arc<PoolCommon<T>>,
     threads: Vec<OwnThread>,
     wake: Vec<Thread>,
 }
 
 /// Work of a pool's threads.
-pub(super) trait Work<T>: Send + Sync + 'static {
+pub(super) trait PoolTask<T>: Send + Sync + 'static {
     /// Called once on each thread before its first work. An error is for the report only.
     fn begin(&self, _thread: usize) -> io::Result<()> {
         Ok(())
@@ -52,7 +52,7 @@ pub(super) trait Work<T>: Send + Sync + 'static {
     fn has_worked(&self, _thread: usize) {}
 }
 
-struct Common<T> {
+struct PoolCommon<T> {
     todo: ArrayQueue<T>,
     /// One bit for each thread that sleeps or is about to.
     sleepers: AtomicU64,
@@ -64,8 +64,8 @@ struct Common<T> {
 impl<T: Send + 'static> WorkerPool<T> {
     /// Starts `count` threads, at most [`THREADS_MAX`]. The second value is the first error of a
     /// thread's beginning.
-    pub fn start<W: Work<T>>(name: &str, count: usize, work: &Arc<W>) -> io::Result<(Self, Option<io::Error>)> {
-        let common = Arc::new(Common {
+    pub fn start<W: PoolTask<T>>(name: &str, count: usize, work: &Arc<W>) -> io::Result<(Self, Option<io::Error>)> {
+        let common = Arc::new(PoolCommon {
             todo: ArrayQueue::new(LIST),
             sleepers: AtomicU64::new(0),
             looking: AtomicUsize::new(0),
@@ -140,8 +140,8 @@ impl<T> Drop for WorkerPool<T> {
     }
 }
 
-impl<T> Common<T> {
-    fn serve<W: Work<T>>(&self, index: usize, work: &W) {
+impl<T> PoolCommon<T> {
+    fn serve<W: PoolTask<T>>(&self, index: usize, work: &W) {
         let mut told = Instant::now();
         loop {
             while let Some(item) = self.todo.pop() {
@@ -203,7 +203,7 @@ mod tests {
 
     struct Count(AtomicU64, Duration);
 
-    impl Work<u64> for Count {
+    impl PoolTask<u64> for Count {
         fn run(&self, work: u64) {
             self.0.fetch_add(work, Ordering::SeqCst);
         }
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn full_list_gives_the_work_back() {
         struct Stuck(std::sync::Mutex<()>);
-        impl Work<usize> for Stuck {
+        impl PoolTask<usize> for Stuck {
             fn run(&self, _: usize) {
                 drop(self.0.lock());
             }

@@ -16,16 +16,16 @@ use std::sync::Arc;
 use cryptline_sys::BackendChoice;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
-use super::job::{Direction, Job, Order, SharedSlots};
-use super::pool::{THREADS_MAX, Work, WorkerPool};
+use super::job::{CipherJob, JobDirection, JobOrder, SharedSlots};
+use super::pool::{PoolTask, THREADS_MAX, WorkerPool};
 use super::priority::raise_priority;
-use super::writer::Writer;
-use super::{Dispatch, Mode};
+use super::writer::WriterThread;
+use super::{Dispatch, DispatchMode};
 use crate::{Gate, OpenError};
 
 /// The threads of one volume.
 pub(crate) struct Workers {
-    pools: Vec<WorkerPool<Order>>,
+    pools: Vec<WorkerPool<JobOrder>>,
     /// Pools by core, where each has its own.
     cores: Vec<usize>,
     kcryptd: Arc<Kcryptd>,
@@ -35,9 +35,9 @@ impl Workers {
     /// Starts what `dispatch` asks for; the writer writes to `lower`, `start` bytes further on than
     /// its jobs say, and does its I/O as `backend` says.
     pub fn start(dispatch: Dispatch, lower: &Gate, start: u64, backend: BackendChoice) -> Result<Self, OpenError> {
-        let wants_writer = dispatch.write == Mode::Queue && !dispatch.submit_from_crypt_cpus;
+        let wants_writer = dispatch.write == DispatchMode::Queue && !dispatch.submit_from_crypt_cpus;
         let nice = dispatch.high_priority;
-        let writer = if wants_writer { Some(Writer::start(lower.clone(), start, backend, nice)?) } else { None };
+        let writer = if wants_writer { Some(WriterThread::start(lower.clone(), start, backend, nice)?) } else { None };
         let cores = usable_cores();
         let pinned = dispatch.same_cpu_crypt;
         let kcryptd = |core| Arc::new(Kcryptd { writer: writer.clone(), core, high_priority: nice });
@@ -55,8 +55,8 @@ impl Workers {
     }
 
     /// Gives a job to a worker. Where they are too far behind, the caller does it.
-    pub fn hand_out(&self, job: Job, slots: &Arc<SharedSlots>) {
-        let order = Order { job, slots: Arc::clone(slots) };
+    pub fn hand_out(&self, job: CipherJob, slots: &Arc<SharedSlots>) {
+        let order = JobOrder { job, slots: Arc::clone(slots) };
         let here = if self.cores.is_empty() {
             0
         } else {
@@ -72,12 +72,12 @@ impl Workers {
 
 /// Work of one worker.
 struct Kcryptd {
-    writer: Option<Arc<Writer>>,
+    writer: Option<Arc<WriterThread>>,
     core: Option<usize>,
     high_priority: bool,
 }
 
-impl Work<Order> for Kcryptd {
+impl PoolTask<JobOrder> for Kcryptd {
     fn begin(&self, _thread: usize) -> io::Result<()> {
         if let Some(core) = self.core {
             let mut set = CpuSet::new();
@@ -87,10 +87,10 @@ impl Work<Order> for Kcryptd {
         if self.high_priority { raise_priority() } else { Ok(()) }
     }
 
-    fn run(&self, mut order: Order) {
+    fn run(&self, mut order: JobOrder) {
         order.job.run();
         match (&self.writer, order.job.direction, order.job.result) {
-            (Some(writer), Direction::Encrypt { .. }, None) => writer.hand_over(order),
+            (Some(writer), JobDirection::Encrypt { .. }, None) => writer.hand_over(order),
             _ => order.slots.give_back(order.job),
         }
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use cryptline_sys::{BackendChoice, Waker, lock};
 use rustix::io::Errno;
 
-use super::job::{Direction, Order};
+use super::job::{JobDirection, JobOrder};
 use super::own_thread::OwnThread;
 use super::priority::raise_priority;
 use crate::gate::Gate;
@@ -28,20 +28,20 @@ const LAST: Duration = Duration::from_millis(250);
 
 /// The writer's thread. Finishes what it has been given before it ends, unless the medium takes too long for who closes the
 /// device: then nothing more goes to the medium, which others may have opened by then. Nobody was told that it is done.
-pub(super) struct Writer {
+pub(super) struct WriterThread {
     inbox: Arc<Inbox>,
     waker: Waker,
     thread: Option<OwnThread>,
 }
 
 struct Inbox {
-    orders: Mutex<Vec<Order>>,
+    orders: Mutex<Vec<JobOrder>>,
     stop: AtomicBool,
     /// The device is closed, whatever was not written.
     abandon: AtomicBool,
 }
 
-impl Writer {
+impl WriterThread {
     pub fn start(lower: Gate, start: u64, backend: BackendChoice, high_priority: bool) -> Result<Arc<Self>, OpenError> {
         let inbox = Arc::new(Inbox {
             orders: Mutex::new(Vec::with_capacity(LIST)),
@@ -69,13 +69,13 @@ impl Writer {
     }
 
     /// Gives an encrypted write to the writer.
-    pub fn hand_over(&self, order: Order) {
+    pub fn hand_over(&self, order: JobOrder) {
         lock(&self.inbox.orders).push(order);
         self.waker.wake();
     }
 }
 
-impl Drop for Writer {
+impl Drop for WriterThread {
     fn drop(&mut self) {
         self.inbox.stop.store(true, Ordering::Release);
         self.waker.wake();
@@ -91,8 +91,8 @@ struct WriterLoop {
     lower: Channel,
     start: u64,
     /// Sorted, the lowest sector last.
-    held: Vec<Order>,
-    below: InFlight<Order>,
+    held: Vec<JobOrder>,
+    below: InFlight<JobOrder>,
     done: Vec<Completion>,
 }
 
@@ -137,7 +137,7 @@ impl WriterLoop {
 
     /// Gives back all that has not gone to the medium.
     fn give_up(&mut self, inbox: &Inbox) {
-        for Order { mut job, slots } in self.held.drain(..).chain(lock(&inbox.orders).drain(..)) {
+        for JobOrder { mut job, slots } in self.held.drain(..).chain(lock(&inbox.orders).drain(..)) {
             job.result = Some(Err(Fault::Io(Errno::CANCELED)));
             slots.give_back(job);
         }
@@ -153,7 +153,7 @@ impl WriterLoop {
                 debug_assert!(false, "a write without its data");
                 continue;
             };
-            let durable = direction == Direction::Encrypt { durable: true };
+            let durable = direction == JobDirection::Encrypt { durable: true };
             let mut request = Request::write(offset, data, durable, 0);
             let Ok(()) = self.below.enter(&mut request, order) else { unreachable!("a place was free a moment ago") };
             match self.lower.submit(request) {
@@ -165,7 +165,7 @@ impl WriterLoop {
 
     fn give_back(&mut self, completion: Completion) {
         let Completion { mut request, result } = completion;
-        let Order { mut job, slots } = self.below.leave(&mut request);
+        let JobOrder { mut job, slots } = self.below.leave(&mut request);
         job.data = request.data;
         job.result = Some(result);
         slots.give_back(job);

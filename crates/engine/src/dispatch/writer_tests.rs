@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 use cryptline_sys::{Buffer, Ring};
 
-use super::super::job::{Job, SharedSlots};
+use super::super::job::{CipherJob, SharedSlots};
 use super::*;
 use crate::cipher_map::{CipherMap, CipherRange, Zeroes};
 use crate::{Device, Extent, Fault, Geometry, Queue};
@@ -58,10 +58,10 @@ impl Queue for NotesQueue {
     fn poll(&mut self, _ring: &mut Ring, _done: &mut Vec<Completion>) {}
 }
 
-fn order(sector: u64, cipher_map: &Arc<CipherMap>, slots: &Arc<SharedSlots>) -> Order {
-    let job = Job {
+fn order(sector: u64, cipher_map: &Arc<CipherMap>, slots: &Arc<SharedSlots>) -> JobOrder {
+    let job = CipherJob {
         cipher_map: Arc::clone(cipher_map),
-        direction: Direction::Encrypt { durable: false },
+        direction: JobDirection::Encrypt { durable: false },
         offset: sector * 512,
         data: Some(Buffer::alloc(512).unwrap()),
         split: 0,
@@ -71,12 +71,12 @@ fn order(sector: u64, cipher_map: &Arc<CipherMap>, slots: &Arc<SharedSlots>) -> 
         measured: false,
         took_ns: 0,
     };
-    Order { job, slots: Arc::clone(slots) }
+    JobOrder { job, slots: Arc::clone(slots) }
 }
 
 /// A writer over [`Notes`], and what its orders need.
 struct Desk {
-    writer: Arc<Writer>,
+    writer: Arc<WriterThread>,
     cipher_map: Arc<CipherMap>,
     slots: Arc<SharedSlots>,
     heard: Receiver<u64>,
@@ -96,7 +96,7 @@ impl Desk {
         let (seen, heard) = channel();
         let (let_through, first) = channel();
         let notes = Notes { seen, first: Mutex::new(Some(first)) };
-        let writer = Writer::start(Gate::new(notes), 4096, BackendChoice::Syscalls, false).unwrap();
+        let writer = WriterThread::start(Gate::new(notes), 4096, BackendChoice::Syscalls, false).unwrap();
         Self { writer, cipher_map, slots, heard, let_through, _ring: ring }
     }
 

@@ -6,20 +6,20 @@ use super::text::{escape, parse_u64, split_words};
 use super::{CryptTarget, MAX_SECTORS, OTHER_TARGETS, TableError, format_error, kernel, not_yet};
 
 /// A range of the clear device, and what it is. No `Debug` and no `Clone`, because of keys.
-pub enum Line {
+pub enum ParsedLine {
     /// Encrypted.
     Crypt(Box<CryptTarget>),
     /// A range of another device, as it is.
     Linear(LinearTarget),
     /// Zeros, whatever is written.
-    Zero(Span),
+    Zero(TableSpan),
     /// Every read and write fails.
-    Error(Span),
+    Error(TableSpan),
 }
 
 /// A range of the clear device, in 512-byte sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct TableSpan {
     /// Its first sector.
     pub start: u64,
     /// Its length.
@@ -30,7 +30,7 @@ pub struct Span {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinearTarget {
     /// Where it is on the clear device.
-    pub span: Span,
+    pub span: TableSpan,
     /// Path or `major:minor`, as written.
     pub device: String,
     /// Where it starts on the device, in 512-byte sectors.
@@ -38,19 +38,19 @@ pub struct LinearTarget {
 }
 
 /// Targets that are served here.
-enum Kind {
+enum LineKind {
     Crypt,
     Linear,
     Zero,
     Error,
 }
 
-impl Line {
+impl ParsedLine {
     /// Where it is on the clear device.
     #[must_use]
-    pub fn span(&self) -> Span {
+    pub fn span(&self) -> TableSpan {
         match self {
-            Self::Crypt(target) => Span { start: target.start, len: target.len },
+            Self::Crypt(target) => TableSpan { start: target.start, len: target.len },
             Self::Linear(LinearTarget { span, .. }) | Self::Zero(span) | Self::Error(span) => *span,
         }
     }
@@ -69,7 +69,7 @@ impl Line {
     /// [`CryptTarget::to_kernel_line`] has it.
     #[must_use]
     pub fn to_kernel_line(&self, show_keys: bool, device: &str) -> Zeroizing<String> {
-        let Span { start, len } = self.span();
+        let TableSpan { start, len } = self.span();
         Zeroizing::new(match self {
             Self::Crypt(target) => return target.to_kernel_line(show_keys, device),
             Self::Linear(target) => format!("{start} {len} linear {device} {}", target.offset),
@@ -104,29 +104,29 @@ impl Line {
         if len == 0 {
             return Err(kernel("zero-length target", "use the length in 512-byte sectors"));
         }
-        let kind = Kind::parse(target)?;
+        let kind = LineKind::parse(target)?;
         if start != next_start {
             return Err(kernel("Gap in table", format!("this line must start at {next_start}")));
         }
         if start.checked_add(len).is_none_or(|end| end > MAX_SECTORS) {
             return Err(format_error("the target ends beyond 2^64 bytes"));
         }
-        let span = Span { start, len };
+        let span = TableSpan { start, len };
         Ok(match (kind, arguments) {
-            (Kind::Crypt, _) => {
+            (LineKind::Crypt, _) => {
                 let target = CryptTarget::parse_arguments(start, len, arguments)?;
                 Self::Crypt(Box::new(target))
             }
-            (Kind::Linear, _) => Self::Linear(LinearTarget::parse(span, arguments)?),
-            (Kind::Zero, []) => Self::Zero(span),
-            (Kind::Zero, _) => return Err(kernel("No arguments required", "zero takes none")),
-            (Kind::Error, []) => Self::Error(span),
-            (Kind::Error, _) => return Err(not_yet("error with a device")),
+            (LineKind::Linear, _) => Self::Linear(LinearTarget::parse(span, arguments)?),
+            (LineKind::Zero, []) => Self::Zero(span),
+            (LineKind::Zero, _) => return Err(kernel("No arguments required", "zero takes none")),
+            (LineKind::Error, []) => Self::Error(span),
+            (LineKind::Error, _) => return Err(not_yet("error with a device")),
         })
     }
 }
 
-impl Kind {
+impl LineKind {
     fn parse(name: &str) -> Result<Self, TableError> {
         Ok(match name {
             "crypt" => Self::Crypt,
@@ -146,7 +146,7 @@ impl Kind {
 
 impl LinearTarget {
     /// `device offset`
-    fn parse(span: Span, arguments: &[Zeroizing<String>]) -> Result<Self, TableError> {
+    fn parse(span: TableSpan, arguments: &[Zeroizing<String>]) -> Result<Self, TableError> {
         let [device, offset] = arguments else {
             return Err(kernel("Invalid argument count", "linear takes: device offset"));
         };
@@ -166,7 +166,7 @@ pub(super) fn parse_offset(text: &str, len: u64) -> Result<u64, TableError> {
 }
 
 /// The line as it was given, with the key hidden.
-impl std::fmt::Display for Line {
+impl std::fmt::Display for ParsedLine {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let device = escape(self.device().unwrap_or_default());
         formatter.write_str(&self.to_kernel_line(false, &device))

@@ -17,7 +17,7 @@ const MAX_INTEGRITY_BYTES: u32 = 480;
 
 /// The feature words of a `crypt` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CryptOptions {
+pub struct TableOptions {
     /// Pass discards down.
     pub allow_discards: bool,
     /// Flags for the threads that run the cipher.
@@ -41,9 +41,9 @@ pub struct Integrity {
     pub profile: String,
 }
 
-impl Default for CryptOptions {
+impl Default for TableOptions {
     fn default() -> Self {
-        CryptOptions {
+        TableOptions {
             allow_discards: false,
             perf: PerfFlags::default(),
             integrity: None,
@@ -76,10 +76,10 @@ impl Integrity {
     }
 }
 
-impl CryptOptions {
+impl TableOptions {
     /// `words` are the count and what follows it; words beyond the count are ignored.
-    pub(super) fn parse(words: &[Zeroizing<String>], len: u64) -> Result<CryptOptions, TableError> {
-        let mut options = CryptOptions::default();
+    pub(super) fn parse(words: &[Zeroizing<String>], len: u64) -> Result<TableOptions, TableError> {
+        let mut options = TableOptions::default();
         let Some((count, words)) = words.split_first() else {
             return Ok(options);
         };

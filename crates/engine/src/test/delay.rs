@@ -28,20 +28,20 @@ use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
 use crate::{Completion, Device, Fault, Geometry, OpenError, Queue, Request, Submitted};
 
-use medium::Medium;
+use medium::DelayedMedium;
 pub use spec::DelaySpec;
 
 /// A device that takes its time.
 pub struct DelayDevice {
     lower: Gate,
-    medium: Arc<Medium>,
+    medium: Arc<DelayedMedium>,
 }
 
 impl DelayDevice {
     /// Makes `lower` as slow as `spec` says.
     #[must_use]
     pub fn new(lower: Gate, spec: DelaySpec) -> Self {
-        let medium = Arc::new(Medium::new(spec, lower.geometry().size));
+        let medium = Arc::new(DelayedMedium::new(spec, lower.geometry().size));
         Self { lower, medium }
     }
 }
@@ -73,7 +73,7 @@ impl Device for DelayDevice {
 
 struct DelayQueue {
     lower: GatedQueue,
-    medium: Arc<Medium>,
+    medium: Arc<DelayedMedium>,
     /// When each request below may come back.
     below: InFlight<Instant>,
     /// Scratch space of `poll`.

@@ -51,27 +51,27 @@ impl StateStore for File {
 }
 
 /// The state of all zones, as it is saved.
-pub struct Journal {
-    state: Mutex<State>,
+pub struct ZoneJournal {
+    state: Mutex<ZoneRecord>,
     /// A commit failed: what is saved is not known any more.
     failed: AtomicBool,
 }
 
-struct State {
+struct ZoneRecord {
     store: Box<dyn StateStore>,
     layout: ZoneLayout,
-    blocks: Vec<Image>,
+    blocks: Vec<JournalImage>,
     /// Resets of each zone since it was opened.
     lives: Vec<u64>,
 }
 
-struct Image {
+struct JournalImage {
     bytes: Box<Block>,
     changed: bool,
 }
 
 /// Content of a state file, and what was wrong with it.
-pub struct Loaded {
+pub struct LoadedJournal {
     /// The layout.
     pub layout: ZoneLayout,
     /// One record for each zone.
@@ -83,7 +83,7 @@ pub struct Loaded {
     images: Vec<Block>,
 }
 
-impl Loaded {
+impl LoadedJournal {
     /// The state of a new device, all zones empty.
     #[must_use]
     pub fn new(layout: ZoneLayout) -> Self {
@@ -126,9 +126,9 @@ pub fn create(store: &dyn StateStore, layout: &ZoneLayout) -> std::io::Result<()
 }
 
 /// Reads a state of at most `len` bytes, changing nothing.
-pub fn load(store: &dyn StateStore, len: u64) -> Result<Loaded, StateError> {
+pub fn load(store: &dyn StateStore, len: u64) -> Result<LoadedJournal, StateError> {
     let layout = load_header(store, len)?;
-    let mut loaded = Loaded { layout, saved: Vec::new(), lost: Vec::new(), to_repair: 0, images: Vec::new() };
+    let mut loaded = LoadedJournal { layout, saved: Vec::new(), lost: Vec::new(), to_repair: 0, images: Vec::new() };
     for number in 0..state::blocks(&layout) {
         let copies = [0, 1].map(|copy| {
             let mut block = [0; BLOCK];
@@ -193,9 +193,9 @@ fn lost_zone(layout: &ZoneLayout) -> Saved {
     Saved { condition: Condition::ReadOnly, pointer: layout.zone_size, written: layout.capacity, life: 0 }
 }
 
-impl Journal {
+impl ZoneJournal {
     /// A journal over what was loaded, whose copies are made equal again.
-    pub fn open(store: Box<dyn StateStore>, loaded: &Loaded) -> Result<Self, StateError> {
+    pub fn open(store: Box<dyn StateStore>, loaded: &LoadedJournal) -> Result<Self, StateError> {
         let layout = loaded.layout;
         if loaded.to_repair > 0 {
             // One copy after the other: if this is interrupted, the other is as good as before.
@@ -211,9 +211,9 @@ impl Journal {
                 store.sync()?;
             }
         }
-        let image = |block: &Block| Image { bytes: Box::new(*block), changed: false };
+        let image = |block: &Block| JournalImage { bytes: Box::new(*block), changed: false };
         Ok(Self {
-            state: Mutex::new(State {
+            state: Mutex::new(ZoneRecord {
                 store,
                 layout,
                 blocks: loaded.images.iter().map(image).collect(),
@@ -255,7 +255,7 @@ impl Journal {
     }
 }
 
-impl State {
+impl ZoneRecord {
     fn put(&mut self, index: u32, saved: &Saved) {
         let (Ok(zone), Ok(block)) = (usize::try_from(index), usize::try_from(index / RECORDS)) else {
             return;

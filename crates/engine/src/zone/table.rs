@@ -34,7 +34,7 @@ pub struct ZoneTable {
     layout: ZoneLayout,
     /// The sequential zones.
     cells: Box<[Mutex<Cell>]>,
-    counts: Mutex<Counts>,
+    counts: Mutex<ZoneCounts>,
     /// One bit for each zone: it has changed since it was last known to be saved. Changed under
     /// the zone's lock, looked at without.
     dirty: Box<[AtomicU64]>,
@@ -68,7 +68,7 @@ pub struct Saved {
 
 /// Zones that count against the limits.
 #[derive(Default)]
-struct Counts {
+struct ZoneCounts {
     implicit: u32,
     explicit: u32,
     closed: u32,
@@ -87,7 +87,7 @@ impl ZoneTable {
     /// A table as `saved` says for the index of each sequential zone. Nothing is open.
     #[must_use]
     pub fn load(layout: ZoneLayout, saved: impl Fn(u32) -> Saved) -> Self {
-        let mut counts = Counts::default();
+        let mut counts = ZoneCounts::default();
         let cells = (layout.conventional..layout.count).map(|index| {
             let saved = saved(index);
             counts.closed += u32::from(saved.condition == Condition::Closed);
@@ -319,7 +319,7 @@ impl ZoneTable {
 
     /// Makes sure that zone `index`, which is empty or closed, can be opened: by closing one that
     /// was opened implicitly where it must be.
-    fn make_room(&self, counts: &mut Counts, index: u32, condition: Condition) -> Result<(), Fault> {
+    fn make_room(&self, counts: &mut ZoneCounts, index: u32, condition: Condition) -> Result<(), Fault> {
         let opening = self.place_of(index)?;
         let ZoneLayout { max_open, max_active, .. } = self.layout;
         let is_active_full = max_active > 0 && counts.active() >= max_active;
@@ -350,7 +350,7 @@ impl ZoneTable {
     }
 
     /// The counts and a zone that is not busy, for a change of its condition.
-    fn both(&self, index: u32) -> Result<(MutexGuard<'_, Counts>, MutexGuard<'_, Cell>), Fault> {
+    fn both(&self, index: u32) -> Result<(MutexGuard<'_, ZoneCounts>, MutexGuard<'_, Cell>), Fault> {
         let cell = self.cell(index)?;
         let counts = lock(&self.counts);
         let cell = lock(cell);
@@ -401,7 +401,7 @@ impl Cell {
     }
 }
 
-impl Counts {
+impl ZoneCounts {
     fn open(&self) -> u32 {
         self.implicit + self.explicit
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cryptline_engine::base::{DirectMode, Image};
 use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Fault, Gate, Request, Submitted};
-use cryptline_sys::{HandedOver, Io, Kernel, Next, Simulation, lock};
+use cryptline_sys::{HandedOver, Io, NextEvent, SimulatedKernel, Simulation, lock};
 use cryptline_testkit::suite::{Watchdog, devices};
 use rustix::io::Errno;
 
@@ -25,7 +25,7 @@ impl Hangs {
     }
 }
 
-impl Kernel for Hangs {
+impl SimulatedKernel for Hangs {
     fn opened(&self, _: &Arc<OwnedFd>) {}
 
     fn run(&self, _: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
@@ -47,8 +47,8 @@ impl Kernel for Hangs {
         Ok(())
     }
 
-    fn next(&self, _: &[HandedOver]) -> Next {
-        Next::Finish(0)
+    fn next(&self, _: &[HandedOver]) -> NextEvent {
+        NextEvent::Finish(0)
     }
 
     fn outlives_its_ring(&self) -> bool {

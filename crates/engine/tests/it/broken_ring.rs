@@ -12,7 +12,7 @@ use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{
     BackendChoice, Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Queue, Request, Ring, Submitted,
 };
-use cryptline_sys::{Buffer, FileId, Io, Source};
+use cryptline_sys::{Buffer, FileId, Io, RequestSource};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -21,7 +21,7 @@ struct Far(Arc<OwnedFd>);
 
 struct FarQueue {
     socket: FileId,
-    source: Source,
+    source: RequestSource,
     request: Option<Request>,
 }
 

@@ -14,7 +14,7 @@ mod sync {
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use claims::{Claims, Span};
+use claims::{ClaimSpan, Claims};
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Notify};
 use loom::thread;
@@ -23,7 +23,7 @@ use loom::thread;
 struct Device {
     claims: Claims,
     /// The claim of who rewrites the first sector from the beginning, if somebody does.
-    held: Span,
+    held: ClaimSpan,
     sectors: [UnsafeCell<()>; 2],
     wakers: [Notify; 3],
 }

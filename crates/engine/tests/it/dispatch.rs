@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
+use cryptline_engine::dispatch::{Dispatch, DispatchMode, HelperThreads};
 use cryptline_engine::layer::{CryptDevice, CryptOptions};
 use cryptline_engine::{Arena, BackendChoice, Channel, Fault, Gate, Request, Ring, Submitted};
 use cryptline_testkit::suite::devices::{
@@ -80,7 +80,7 @@ fn lost_part_of_a_write_fails_it_and_every_later_flush() {
 #[test]
 fn what_one_dispatch_writes_every_other_reads() {
     let _watchdog = Watchdog::start(Duration::from_secs(120));
-    let inline = Dispatch::both(Mode::Inline);
+    let inline = Dispatch::both(DispatchMode::Inline);
     for setup in Setup::ALL {
         for writer in [inline, AUTO, QUEUE, QUEUE_FLAGS] {
             let lower = devices::ram().unwrap();
@@ -190,7 +190,7 @@ fn more_large_requests_than_the_ring_has_places_all_end() {
 
 #[test]
 fn one_pool_of_helpers_serves_many_queues_at_once() {
-    let helpers = Helpers::always(2).unwrap();
+    let helpers = HelperThreads::always(2).unwrap();
     let lower = devices::ram().unwrap();
     let options = CryptOptions { dispatch: AUTO, helpers: Some(helpers), ..CryptOptions::default() };
     let device = CryptDevice::new(lower.gate, devices::cipher(&AES_512), options).unwrap();
@@ -218,7 +218,7 @@ fn one_pool_of_helpers_serves_many_queues_at_once() {
 #[test]
 fn helpers_of_a_real_machine_change_no_byte() {
     // Measured thresholds and idleness, whatever they are here.
-    let helpers = Helpers::start(1).unwrap();
+    let helpers = HelperThreads::start(1).unwrap();
     for backend in [BackendChoice::Auto, BackendChoice::Syscalls] {
         let options = CryptOptions { dispatch: AUTO, helpers: Some(helpers.clone()), ..CryptOptions::default() };
         let lower = devices::ram().unwrap();

@@ -10,7 +10,7 @@ use cryptline_engine::{BackendChoice, Channel, Fault, Gate, Op, Request, Submitt
 use cryptline_nbd::NbdUri;
 use cryptline_nbd::uri::{Address, TlsOptions};
 use cryptline_testkit::conformance;
-use cryptline_testkit::peer::{self, Background, Peer};
+use cryptline_testkit::peer::{self, BackgroundProgram, Peer};
 use cryptline_testkit::pki::Pki;
 use cryptline_testkit::suite::devices::{self, AES_512, AES_4096, SIZE};
 use cryptline_testkit::suite::{self, Driver, Fresh, Setup, Watchdog, checks};
@@ -103,7 +103,7 @@ fn qcow2(backing: &[u8]) -> Option<Fresh> {
     let mut command = qemu_nbd.command();
     command.args(["--format=qcow2", "--persistent", "--shared=0", "--discard=unmap"]);
     command.arg("--socket").arg(&socket).arg(image);
-    let process = Background::spawn(&mut command);
+    let process = BackgroundProgram::spawn(&mut command);
     let server =
         Server { process: process.wait_for_socket(&socket, Duration::from_secs(60)), uri: unix(&socket), folder };
     Some(Fresh { gate: server.open(false), keep: vec![Box::new(server)] })
@@ -146,7 +146,7 @@ fn holes_of_servers_are_holes_until_they_are_written_to() {
 /// A server that is killed when dropped, and the folder with its socket.
 struct Server {
     uri: NbdUri,
-    process: Background,
+    process: BackgroundProgram,
     folder: TempDir,
 }
 
@@ -170,7 +170,7 @@ impl Server {
         command.args(["--foreground", "--unix"]).arg(&socket);
         command.arg("--pidfile").arg(&pid).args(arguments);
         // The file appears once clients can connect.
-        let process = Background::spawn(&mut command).wait_for_path(&pid, Duration::from_secs(60));
+        let process = BackgroundProgram::spawn(&mut command).wait_for_path(&pid, Duration::from_secs(60));
         Some(Self { uri: unix(&socket), process, folder })
     }
 
@@ -310,7 +310,7 @@ fn server_that_was_started_anew_is_not_taken_for_the_one_that_has_the_writes() {
     let mut command = nbdkit.command();
     command.args(["--foreground", "--unix"]).arg(socket);
     command.arg("--pidfile").arg(&pid).args(["memory", "1M"]);
-    let _again = Background::spawn(&mut command).wait_for_path(&pid, Duration::from_secs(60));
+    let _again = BackgroundProgram::spawn(&mut command).wait_for_path(&pid, Duration::from_secs(60));
     let refused = Blocking::new(&gate, BackendChoice::Auto).err();
     let text = refused.expect("no such queue").to_string();
     assert!(text.contains("was restarted"), "{text}");
@@ -350,7 +350,7 @@ fn wrong_export_is_answered_with_the_names_of_those_there_are() {
     let mut command = qemu_nbd.command();
     command.args(["--format=raw", "--persistent", "--export-name=disk"]);
     command.arg("--socket").arg(&socket).arg(&image);
-    let _server = Background::spawn(&mut command).wait_for_socket(&socket, Duration::from_secs(60));
+    let _server = BackgroundProgram::spawn(&mut command).wait_for_socket(&socket, Duration::from_secs(60));
     let wrong = NbdUri { export: "disc".to_owned(), ..unix(&socket) };
     let text = NbdDevice::open(&wrong, false).err().expect("no such export").to_string();
     assert!(text.contains("no export \"disc\"; it has \"disk\""), "{text}");

@@ -1,6 +1,6 @@
 //! Zones: between `submit` and the completion there is no heap allocation, whoever waits for whom.
 
-use cryptline_engine::dispatch::Mode;
+use cryptline_engine::dispatch::DispatchMode;
 use cryptline_engine::{Arena, BackendChoice, Buffer, Channel, Completion, Gate, Request, Submitted, ZoneAction};
 use cryptline_testkit::alloc;
 
@@ -8,7 +8,7 @@ use crate::common::*;
 
 const DEPTH: usize = 16;
 /// Small ones, and such as helpers encrypt ahead under `auto`.
-const BLOCKS: [(u64, Mode); 2] = [(8192, Mode::Inline), (128 * K, Mode::Auto)];
+const BLOCKS: [(u64, DispatchMode); 2] = [(8192, DispatchMode::Inline), (128 * K, DispatchMode::Auto)];
 /// Zones that are written in turns.
 const LANES: u32 = 3;
 

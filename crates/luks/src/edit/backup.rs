@@ -16,13 +16,13 @@ use std::io::{Cursor, Read, Seek, Write};
 
 use super::Edit;
 use super::luks2::write_both;
-use crate::area::{Extent, stripes_len};
+use crate::area::{Area, stripes_len};
 use crate::device::{flush, read_at, to_u64, write_at};
 use crate::error::{Error, quote};
-use crate::luks2::binary::{BINARY_LEN, Binary, Copy};
+use crate::luks2::binary::{BINARY_LEN, Binary, HeaderCopy};
 use crate::luks2::validate::header_end;
 use crate::luks2::wipe_magics;
-use crate::{Header, signatures};
+use crate::{LuksHeader, signatures};
 
 /// Those that are made here end at a multiple of this.
 const ALIGNMENT: u64 = 4096;
@@ -36,13 +36,13 @@ pub struct Backup(Vec<u8>);
 pub struct Restore {
     /// The header, without what fills the file up.
     backup: Vec<u8>,
-    header: Header,
+    header: LuksHeader,
     /// Of the LUKS2 header that is written.
     epoch: u64,
     /// Bytes of the device where the backup will be.
     before: Vec<u8>,
     /// The header on the device, if it can be read.
-    current: Option<Header>,
+    current: Option<LuksHeader>,
     concerns: Vec<String>,
 }
 
@@ -125,13 +125,13 @@ impl Restore {
 
     /// The header that will be on the device.
     #[must_use]
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &LuksHeader {
         &self.header
     }
 
     /// The header by which others know the volume: that on the device, or where it has none, that of the backup.
     #[must_use]
-    pub fn known_by(&self) -> &Header {
+    pub fn known_by(&self) -> &LuksHeader {
         self.current.as_ref().unwrap_or(&self.header)
     }
 
@@ -139,25 +139,25 @@ impl Restore {
     ///
     /// # Errors
     /// [`Error::ChangedMeanwhile`], with nothing written; [`Error::Io`], after which it can be done again.
-    pub fn commit(self, device: &mut (impl Read + Write + Seek), size: u64) -> Result<Header, Error> {
+    pub fn commit(self, device: &mut (impl Read + Write + Seek), size: u64) -> Result<LuksHeader, Error> {
         let mut now = zeroed(to_u64(self.before.len()));
         read_at(device, 0, &mut now, "the place for the header")?;
         if now != self.before {
             return Err(Error::ChangedMeanwhile);
         }
         let first = match &self.header {
-            Header::V1(_) => PIECE,
-            Header::V2(header) => zeroed(2 * header.binary.copy_size).len(),
+            LuksHeader::V1(_) => PIECE,
+            LuksHeader::V2(header) => zeroed(2 * header.binary.copy_size).len(),
         };
         self.write_slots(device, first)?;
         match &self.header {
-            Header::V1(_) => {
+            LuksHeader::V1(_) => {
                 write_at(device, 0, &self.backup[..first])?;
                 flush(device)?;
                 wipe_beyond(device, size, to_u64(self.backup.len()))?;
             }
-            Header::V2(header) if header.check_writable().is_err() => self.write_as_they_are(device, first)?,
-            Header::V2(header) => self.write_copies(device, header)?,
+            LuksHeader::V2(header) if header.check_writable().is_err() => self.write_as_they_are(device, first)?,
+            LuksHeader::V2(header) => self.write_copies(device, header)?,
         }
         crate::look(device, size)
     }
@@ -174,7 +174,7 @@ impl Restore {
         flush(device)
     }
 
-    fn write_copies(&self, device: &mut (impl Write + Seek), header: &crate::luks2::Header) -> Result<(), Error> {
+    fn write_copies(&self, device: &mut (impl Write + Seek), header: &crate::luks2::Luks2Header) -> Result<(), Error> {
         let start = at(header.binary.offset(header.copy));
         let raw = &self.backup[start..start + BINARY_LEN];
         let end = start + at(header.binary.copy_size);
@@ -199,7 +199,7 @@ impl Restore {
     /// The only good copy that there is comes last.
     fn is_primary_last(&self) -> bool {
         match &self.current {
-            Some(Header::V2(current)) => current.copy == Copy::Primary && !current.copies_agree(),
+            Some(LuksHeader::V2(current)) => current.copy == HeaderCopy::Primary && !current.copies_agree(),
             _ => false,
         }
     }
@@ -214,7 +214,7 @@ fn wipe_beyond(device: &mut (impl Read + Write + Seek), size: u64, end: u64) -> 
 }
 
 /// The header of a backup that is whole.
-fn checked(backup: &[u8]) -> Result<Header, Error> {
+fn checked(backup: &[u8]) -> Result<LuksHeader, Error> {
     let len = to_u64(backup.len());
     let header = crate::look(&mut Cursor::new(backup), len).map_err(|error| Error::NotABackup(error.to_string()))?;
     let needed = end_of(&header)?;
@@ -222,16 +222,16 @@ fn checked(backup: &[u8]) -> Result<Header, Error> {
         let reason = format!("it has {len} bytes, such a header has {needed}");
         return Err(Error::NotABackup(reason));
     }
-    if let Header::V2(header) = &header {
+    if let LuksHeader::V2(header) = &header {
         header.check_usable()?;
     }
     Ok(header)
 }
 
 /// With another start of the data or length of its key, the data would be lost.
-fn check_same_data(current: &Header, backup: &Header) -> Result<(), Error> {
+fn check_same_data(current: &LuksHeader, backup: &LuksHeader) -> Result<(), Error> {
     // During reencryption, only the header that is there knows which part is under which key.
-    if let Header::V2(current) = current {
+    if let LuksHeader::V2(current) = current {
         current.check_usable()?;
     }
     let (is, was) = (data_offset(current), data_offset(backup));
@@ -247,11 +247,11 @@ fn check_same_data(current: &Header, backup: &Header) -> Result<(), Error> {
 }
 
 /// The same of a copy that is not understood: that it says so is seen nevertheless.
-fn check_not_reencrypting(current: &Header, copy: &'static str, before: &[u8]) -> Result<(), Error> {
-    let Header::V2(current) = current else {
+fn check_not_reencrypting(current: &LuksHeader, copy: &'static str, before: &[u8]) -> Result<(), Error> {
+    let LuksHeader::V2(current) = current else {
         return Ok(());
     };
-    let both = [Copy::Primary, Copy::Secondary];
+    let both = [HeaderCopy::Primary, HeaderCopy::Secondary];
     let json = both.into_iter().find(|it| it.name() == copy).and_then(|copy| {
         let start = at(current.binary.offset(copy)) + BINARY_LEN;
         before.get(start..start - BINARY_LEN + at(current.binary.copy_size))
@@ -267,7 +267,7 @@ fn check_not_reencrypting(current: &Header, copy: &'static str, before: &[u8]) -
     Err(Error::ReencryptionInProgress(why))
 }
 
-fn concerns(current: &Header, backup: &Header) -> Vec<String> {
+fn concerns(current: &LuksHeader, backup: &LuksHeader) -> Vec<String> {
     let mut concerns = vec![
         "the key slots that are there now are lost: passphrases that were added since the backup open nothing \
          any more, and those that were removed open the volume again"
@@ -295,7 +295,7 @@ fn concerns(current: &Header, backup: &Header) -> Vec<String> {
 }
 
 /// Differences of the backup in the description of the data: how long it is, and how it is encrypted.
-fn other_data(current: &Header, backup: &Header) -> Vec<String> {
+fn other_data(current: &LuksHeader, backup: &LuksHeader) -> Vec<String> {
     let (is, was) = (current.info().segments, backup.info().segments);
     let mut concerns = Vec::new();
     if is.len() != was.len() {
@@ -327,10 +327,10 @@ fn other_data(current: &Header, backup: &Header) -> Vec<String> {
 }
 
 /// The digest of the volume key. It is made anew with each key.
-fn key_digest(header: &Header) -> Option<&[u8]> {
+fn key_digest(header: &LuksHeader) -> Option<&[u8]> {
     match header {
-        Header::V1(header) => Some(&header.digest),
-        Header::V2(header) => {
+        LuksHeader::V1(header) => Some(&header.digest),
+        LuksHeader::V2(header) => {
             let (_, digest) = header.data_digest().ok()?;
             digest.pbkdf2.as_ref().map(|(_, value)| &value[..])
         }
@@ -357,35 +357,35 @@ fn what_is_lost(device: &mut (impl Read + Seek), size: u64, error: &Error) -> Re
     })
 }
 
-fn data_offset(header: &Header) -> u64 {
+fn data_offset(header: &LuksHeader) -> u64 {
     match header {
-        Header::V1(header) => u64::from(header.payload_sector) * 512,
-        Header::V2(header) => header.metadata.segments.values().map(|it| it.offset).min().unwrap_or(0),
+        LuksHeader::V1(header) => u64::from(header.payload_sector) * 512,
+        LuksHeader::V2(header) => header.metadata.segments.values().map(|it| it.offset).min().unwrap_or(0),
     }
 }
 
 /// Above those of all copies.
-fn next_epoch(headers: [Option<&Header>; 2]) -> Result<u64, Error> {
+fn next_epoch(headers: [Option<&LuksHeader>; 2]) -> Result<u64, Error> {
     let copies = headers.into_iter().flatten().flat_map(|header| match header {
-        Header::V1(_) => &[][..],
-        Header::V2(header) => &header.copies,
+        LuksHeader::V1(_) => &[][..],
+        LuksHeader::V2(header) => &header.copies,
     });
     let epoch = copies.filter_map(|copy| copy.epoch).max().unwrap_or(0);
     epoch.checked_add(1).ok_or_else(|| Error::invalid("the header has been written 2^64 times"))
 }
 
 /// Bytes of this header with its key slots. LUKS1 lets these lie anywhere.
-fn end_of(header: &Header) -> Result<u64, Error> {
+fn end_of(header: &LuksHeader) -> Result<u64, Error> {
     let end = match header {
-        Header::V1(header) => {
+        LuksHeader::V1(header) => {
             let stripes = stripes_len(header.key_len);
             let ends = header.sectors.iter().map(|&sector| {
                 let offset = u64::from(sector) * 512;
-                Extent { offset, size: stripes }
+                Area { offset, size: stripes }
             });
-            ends.filter_map(Extent::end).max().unwrap_or(0)
+            ends.filter_map(Area::end).max().unwrap_or(0)
         }
-        Header::V2(header) => header_end(header.binary.copy_size, &header.metadata),
+        LuksHeader::V2(header) => header_end(header.binary.copy_size, &header.metadata),
     };
     if end > Restore::LEN_MAX {
         let most = Restore::LEN_MAX;

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{Edit, LastSlot, Restore};
 use crate::Error;
-use crate::luks2::binary::Copy;
+use crate::luks2::binary::HeaderCopy;
 use crate::testing::Image;
 
 /// Where the test image's last key slot ends, in sectors: in the middle of 4096 bytes.
@@ -132,7 +132,7 @@ fn header_that_cannot_be_counted_further_is_left_alone() {
     let image = Image::luks2();
     let backup = backup_of(&image.bytes);
     let mut last = image.clone();
-    for copy in [Copy::Primary, Copy::Secondary] {
+    for copy in [HeaderCopy::Primary, HeaderCopy::Secondary] {
         last.edit_binary(copy, |binary| binary.epoch = u64::MAX);
     }
     // Another key slot area than that of the backup.
@@ -147,7 +147,7 @@ fn header_that_cannot_be_counted_further_is_left_alone() {
 }
 
 /// With a copy that is newer and not understood here.
-fn not_understood(copy: Copy) -> Image {
+fn not_understood(copy: HeaderCopy) -> Image {
     let mut image = Image::luks2();
     image.rewrite(copy, b"{}", |binary| binary.epoch = 99);
     image
@@ -155,7 +155,7 @@ fn not_understood(copy: Copy) -> Image {
 
 #[test]
 fn header_that_is_only_read_guards_its_data_all_the_same() {
-    for copy in [Copy::Primary, Copy::Secondary] {
+    for copy in [HeaderCopy::Primary, HeaderCopy::Secondary] {
         let mut image = not_understood(copy);
         let before = image.bytes.clone();
         let error = restore(backup_of(&Image::luks1().bytes), &mut image.bytes).unwrap_err();
@@ -177,7 +177,7 @@ fn header_that_is_only_read_guards_its_data_all_the_same() {
 
 #[test]
 fn copy_that_is_not_understood_and_says_that_the_data_is_reencrypted_is_not_written_over() {
-    for copy in [Copy::Primary, Copy::Secondary] {
+    for copy in [HeaderCopy::Primary, HeaderCopy::Secondary] {
         for json in
             [&br#"{"config":{"requirements":{"mandatory":["online-reencrypt-v9"]}}}"#[..], br#"{"type":"reencrypt"}"#]
         {
@@ -210,7 +210,7 @@ fn left_copy_of_the_same_volume_guards_its_data_and_that_of_another_one_does_not
         let mut image = Image::luks2();
         image.edit(|json| json["config"]["requirements"] = json!({"mandatory": ["online-reencrypt"]}));
         if let Some(uuid) = uuid {
-            image.edit_binary(Copy::Secondary, |binary| binary.uuid = uuid.into());
+            image.edit_binary(HeaderCopy::Secondary, |binary| binary.uuid = uuid.into());
         }
         image.bytes[..512].copy_from_slice(&table.bytes[..512]);
         assert_eq!(prepare(&image).is_err(), is_guarded, "{uuid:?}");
@@ -220,7 +220,7 @@ fn left_copy_of_the_same_volume_guards_its_data_and_that_of_another_one_does_not
 /// As whoever repairs them by force is told to save them.
 #[test]
 fn backup_of_a_header_that_is_only_read_is_written_back_as_it_is() {
-    for image in [not_understood(Copy::Primary), not_understood(Copy::Secondary), under_a_table()] {
+    for image in [not_understood(HeaderCopy::Primary), not_understood(HeaderCopy::Secondary), under_a_table()] {
         let look = |bytes: &[u8]| Edit::look(&mut Cursor::new(bytes), size(bytes)).unwrap();
         let edit = look(&image.bytes);
         let backup = edit.backup(&mut Cursor::new(&image.bytes), size(&image.bytes)).unwrap().bytes().to_vec();

@@ -10,8 +10,8 @@
 use std::io::{Read, Seek, Write};
 
 use super::wipe;
-use crate::Header;
-use crate::area::Extent;
+use crate::LuksHeader;
+use crate::area::Area;
 use crate::device::{flush, read_at, write_at};
 use crate::error::Error;
 use crate::random::Random;
@@ -23,8 +23,8 @@ const SECTOR: u64 = SECTOR_LEN as u64;
 pub(super) const SECTOR_LEN: usize = 512;
 
 /// The key slots that the header names, though they are gone.
-pub(super) fn gone_slots(device: &mut (impl Read + Seek), header: &Header) -> Vec<u32> {
-    let mut is_gone = |place: Extent| {
+pub(super) fn gone_slots(device: &mut (impl Read + Seek), header: &LuksHeader) -> Vec<u32> {
+    let mut is_gone = |place: Area| {
         let mut start = [0; MARK.len()];
         read_at(device, place.offset, &mut start, "a key slot").is_ok() && start == MARK
     };
@@ -33,17 +33,17 @@ pub(super) fn gone_slots(device: &mut (impl Read + Seek), header: &Header) -> Ve
     gone.into_iter().map(|(slot, _)| slot).collect()
 }
 
-fn places(header: &Header) -> Vec<(u32, Extent)> {
+fn places(header: &LuksHeader) -> Vec<(u32, Area)> {
     match header {
-        Header::V1(header) => {
+        LuksHeader::V1(header) => {
             header.active_slots().map(|(number, slot)| (number, slot.extent(header.key_len))).collect()
         }
-        Header::V2(header) => header.metadata.keyslots.iter().map(|(number, slot)| (*number, slot.area)).collect(),
+        LuksHeader::V2(header) => header.metadata.keyslots.iter().map(|(number, slot)| (*number, slot.area)).collect(),
     }
 }
 
 /// Overwrites key material that the header names until it is written, on a device of `size` bytes: all that can be.
-pub(super) fn destroy(device: &mut (impl Write + Seek), doomed: &[Extent], size: u64) -> Result<(), Error> {
+pub(super) fn destroy(device: &mut (impl Write + Seek), doomed: &[Area], size: u64) -> Result<(), Error> {
     let mut marked = Ok(());
     for place in doomed {
         if place.size < SECTOR || place.offset + SECTOR > size {
@@ -61,8 +61,8 @@ pub(super) fn destroy(device: &mut (impl Write + Seek), doomed: &[Extent], size:
     }
     let rest = doomed
         .iter()
-        .map(|place| Extent { offset: place.offset + SECTOR.min(place.size), size: place.size.saturating_sub(SECTOR) });
-    let rest: Vec<Extent> = rest.collect();
+        .map(|place| Area { offset: place.offset + SECTOR.min(place.size), size: place.size.saturating_sub(SECTOR) });
+    let rest: Vec<Area> = rest.collect();
     let wiped = wipe(device, &rest, size);
     marked.and(wiped)
 }

@@ -12,14 +12,14 @@
 
 use std::io::{Read, Seek};
 
-use super::{Change, Edit, Material, NewHeader, NewSlot, Secrets, Version, material};
-use crate::area::{Extent, KeyArea, first_gap, gaps, is_null_cipher, stripes_len};
+use super::{Edit, HeaderChange, Material, NewHeader, NewSlot, SlotSecrets, VersionEdit, material};
+use crate::area::{Area, KeyArea, first_gap, gaps, is_null_cipher, stripes_len};
 use crate::cost::{KdfKind, new_kdf};
 use crate::device::read_at;
 use crate::error::Error;
 use crate::kdf::Kdf;
 use crate::luks1::{
-    HEADER_LEN, Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN, SLOTS, Slot, UUID_FIELD, hash, slot_start,
+    HEADER_LEN, KeySlot, Luks1Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN, SLOTS, UUID_FIELD, hash, slot_start,
 };
 use crate::options::parameters;
 use crate::random::Random;
@@ -41,9 +41,9 @@ pub(super) fn raw(device: &mut (impl Read + Seek)) -> Result<Vec<u8>, Error> {
 }
 
 /// Headers that follow each other.
-struct Steps(Vec<Vec<u8>>);
+struct HeaderSteps(Vec<Vec<u8>>);
 
-impl Steps {
+impl HeaderSteps {
     /// The last one, changed.
     fn then(&mut self, edit: &Edit, change: impl FnOnce(&mut Vec<u8>)) {
         let mut next = self.0.last().unwrap_or(&edit.raw).clone();
@@ -76,35 +76,35 @@ fn put(raw: &mut [u8], offset: usize, value: &[u8]) {
 }
 
 /// A header that is to be changed.
-pub(super) struct Editing<'a> {
+pub(super) struct Luks1Editing<'a> {
     pub edit: &'a Edit,
-    pub header: &'a Header,
+    pub header: &'a Luks1Header,
 }
 
-impl<'a> Version<'a> for Editing<'a> {
-    fn add(&self, secrets: &Secrets<'_>) -> Result<(Change<'a>, u32), Error> {
-        let mut steps = Steps(Vec::new());
+impl<'a> VersionEdit<'a> for Luks1Editing<'a> {
+    fn add(&self, secrets: &SlotSecrets<'_>) -> Result<(HeaderChange<'a>, u32), Error> {
+        let mut steps = HeaderSteps(Vec::new());
         let (material, slot) = self.store(secrets, &mut steps)?;
-        Ok((Change { material: vec![material], ..self.change(steps) }, slot))
+        Ok((HeaderChange { material: vec![material], ..self.change(steps) }, slot))
     }
 
-    fn replace(&self, old: u32, secrets: &Secrets<'_>) -> Result<(Change<'a>, u32), Error> {
+    fn replace(&self, old: u32, secrets: &SlotSecrets<'_>) -> Result<(HeaderChange<'a>, u32), Error> {
         if let Some(spare) = self.edit.spare.filter(|_| secrets.new.slot.is_none()) {
             return self.moved(old, spare, secrets);
         }
-        let mut steps = Steps(Vec::new());
+        let mut steps = HeaderSteps(Vec::new());
         let (material, slot) = self.store(secrets, &mut steps)?;
         steps.deactivate(self.edit, &[old]);
         let wiped = extents(self.header, &[old]);
-        Ok((Change { material: vec![material], wiped, ..self.change(steps) }, slot))
+        Ok((HeaderChange { material: vec![material], wiped, ..self.change(steps) }, slot))
     }
 
-    fn replace_in_place(&self, number: u32, secrets: &Secrets<'_>) -> Result<Change<'a>, Error> {
+    fn replace_in_place(&self, number: u32, secrets: &SlotSecrets<'_>) -> Result<HeaderChange<'a>, Error> {
         let kdf = self.kdf_of(secrets)?;
         let sector = self.header.sectors.get(number as usize);
         let sector = *sector.ok_or(Error::SlotNotInUse(number))?;
         let material = self.sealed(sector, &kdf, secrets)?;
-        let mut steps = Steps(Vec::new());
+        let mut steps = HeaderSteps(Vec::new());
         let (iterations, salt) = pbkdf2(&kdf)?;
         let start = slot_start(number as usize);
         steps.then(self.edit, |raw| {
@@ -114,18 +114,18 @@ impl<'a> Version<'a> for Editing<'a> {
         Ok(self.change(steps).in_place(material))
     }
 
-    fn remove(&self, slot: u32) -> Result<Change<'a>, Error> {
+    fn remove(&self, slot: u32) -> Result<HeaderChange<'a>, Error> {
         Ok(self.without(&[slot]))
     }
 
-    fn erase(&self) -> Result<Change<'a>, Error> {
+    fn erase(&self) -> Result<HeaderChange<'a>, Error> {
         let slots: Vec<_> = self.header.active_slots().map(|(number, _)| number).collect();
         // Also what a change that was cut off has left in the others.
-        Ok(Change { doomed: places(self.header).map(|(_, place)| place).collect(), ..self.without(&slots) })
+        Ok(HeaderChange { doomed: places(self.header).map(|(_, place)| place).collect(), ..self.without(&slots) })
     }
 
-    fn set_uuid(&self, uuid: &str) -> Result<Change<'a>, Error> {
-        let mut steps = Steps(Vec::new());
+    fn set_uuid(&self, uuid: &str) -> Result<HeaderChange<'a>, Error> {
+        let mut steps = HeaderSteps(Vec::new());
         steps.then(self.edit, |raw| {
             raw[UUID_FIELD].fill(0);
             put(raw, UUID_FIELD.start, uuid.as_bytes());
@@ -133,40 +133,40 @@ impl<'a> Version<'a> for Editing<'a> {
         Ok(self.change(steps))
     }
 
-    fn wipe_unused(&self) -> Result<Change<'a>, Error> {
+    fn wipe_unused(&self) -> Result<HeaderChange<'a>, Error> {
         let mut used: Vec<_> = places(self.header).filter(|(slot, _)| slot.is_some()).map(|(_, place)| place).collect();
         // Where a slot lay that moved, too. What lies behind them all may be others'.
         let ends = places(self.header).filter_map(|(_, place)| place.end());
         let end = ends.max().unwrap_or(0);
-        Ok(Change { wiped: gaps(&mut used, u64::from(FIRST_PLACE), end), ..self.change(Steps(Vec::new())) })
+        Ok(HeaderChange { wiped: gaps(&mut used, u64::from(FIRST_PLACE), end), ..self.change(HeaderSteps(Vec::new())) })
     }
 }
 
-impl<'a> Editing<'a> {
-    fn change(&self, steps: Steps) -> Change<'a> {
-        Change::new(self.edit, NewHeader::V1(steps.0))
+impl<'a> Luks1Editing<'a> {
+    fn change(&self, steps: HeaderSteps) -> HeaderChange<'a> {
+        HeaderChange::new(self.edit, NewHeader::V1(steps.0))
     }
 
     /// One sector after the other: what is odd stays so where that is cut off.
-    pub fn repaired(&self, force: bool) -> Result<Change<'a>, Error> {
+    pub fn repaired(&self, force: bool) -> Result<HeaderChange<'a>, Error> {
         let raw = self.edit.raw.first_chunk::<HEADER_LEN>();
         let raw = raw.ok_or_else(|| Error::invalid("the header is too short"))?;
         let repaired = crate::luks1::repaired(self.header, raw, &self.edit.places, force)?;
-        let mut steps = Steps(Vec::new());
+        let mut steps = HeaderSteps(Vec::new());
         steps.then(self.edit, |raw| put(raw, 0, &repaired[..SECTOR]));
         steps.then(self.edit, |raw| put(raw, SECTOR, &repaired[SECTOR..]));
         Ok(self.change(steps))
     }
 
-    fn without(&self, slots: &[u32]) -> Change<'a> {
-        let mut steps = Steps(Vec::new());
+    fn without(&self, slots: &[u32]) -> HeaderChange<'a> {
+        let mut steps = HeaderSteps(Vec::new());
         steps.deactivate(self.edit, slots);
-        Change { doomed: extents(self.header, slots), ..self.change(steps) }
+        HeaderChange { doomed: extents(self.header, slots), ..self.change(steps) }
     }
 
     /// Moves a slot's key material to `spare`: one sector switches it over. Its old place is as empty afterwards as the
     /// new one was.
-    fn moved(&self, number: u32, spare: u32, secrets: &Secrets<'_>) -> Result<(Change<'a>, u32), Error> {
+    fn moved(&self, number: u32, spare: u32, secrets: &SlotSecrets<'_>) -> Result<(HeaderChange<'a>, u32), Error> {
         let header = self.header;
         let old = header.slots.get(number as usize).and_then(Option::as_ref);
         let old = old.ok_or(Error::SlotNotInUse(number))?;
@@ -186,7 +186,7 @@ impl<'a> Editing<'a> {
             return Err(no_free_slot());
         }
         let material = self.sealed(spare, &kdf, secrets)?;
-        let mut steps = Steps(Vec::new());
+        let mut steps = HeaderSteps(Vec::new());
         let (iterations, salt) = pbkdf2(&kdf)?;
         steps.then(self.edit, |raw| {
             put(raw, start + ITERATIONS, &iterations.to_be_bytes());
@@ -195,7 +195,7 @@ impl<'a> Editing<'a> {
         });
         let place = old.extent(header.key_len);
         let zeros = vec![0; usize::try_from(place.size).unwrap_or(0)];
-        let change = Change {
+        let change = HeaderChange {
             material: vec![material],
             wiped: vec![place],
             last: Some((place.offset, zeros)),
@@ -205,7 +205,7 @@ impl<'a> Editing<'a> {
     }
 
     /// The stripes of a new slot, with the steps that make it one.
-    fn store(&self, secrets: &Secrets<'_>, steps: &mut Steps) -> Result<(Material, u32), Error> {
+    fn store(&self, secrets: &SlotSecrets<'_>, steps: &mut HeaderSteps) -> Result<(Material, u32), Error> {
         check(self.header, secrets.new)?;
         let number = free_slot(self.header, secrets.new.slot)?;
         let kdf = self.kdf_of(secrets)?;
@@ -216,14 +216,14 @@ impl<'a> Editing<'a> {
         Ok((material, number))
     }
 
-    fn kdf_of(&self, secrets: &Secrets<'_>) -> Result<Kdf, Error> {
+    fn kdf_of(&self, secrets: &SlotSecrets<'_>) -> Result<Kdf, Error> {
         check(self.header, secrets.new)?;
         new_kdf(KdfKind::Pbkdf2, &self.header.hash, &secrets.new.cost, secrets.key.len(), &Random::Kernel)
     }
 
     /// The stripes of a slot that are to lie at `sector`.
-    fn sealed(&self, sector: u32, kdf: &Kdf, secrets: &Secrets<'_>) -> Result<Material, Error> {
-        let Secrets { key, passphrase, .. } = secrets;
+    fn sealed(&self, sector: u32, kdf: &Kdf, secrets: &SlotSecrets<'_>) -> Result<Material, Error> {
+        let SlotSecrets { key, passphrase, .. } = secrets;
         let header = self.header;
         let area = KeyArea {
             offset: u64::from(sector) * 512,
@@ -239,7 +239,7 @@ impl<'a> Editing<'a> {
 
 /// Where all slots are in use: the first sector of a place for stripes that is no slot's, and empty, since others, such
 /// as luksmeta, keep things behind the slots.
-pub(super) fn spare(device: &mut (impl Read + Seek), header: &Header, size: u64) -> Option<u32> {
+pub(super) fn spare(device: &mut (impl Read + Seek), header: &Luks1Header, size: u64) -> Option<u32> {
     if header.slots.iter().any(Option::is_none) {
         return None;
     }
@@ -258,19 +258,19 @@ pub(super) fn spare(device: &mut (impl Read + Seek), header: &Header, size: u64)
 }
 
 /// Each slot, and where its stripes are or will be.
-fn places(header: &Header) -> impl Iterator<Item = (&Option<Slot>, Extent)> {
+fn places(header: &Luks1Header) -> impl Iterator<Item = (&Option<KeySlot>, Area)> {
     let places = header.slots.iter().zip(header.sectors);
-    let extent = |sector| Extent::of_stripes(u64::from(sector) * 512, header.key_len);
+    let extent = |sector| Area::of_stripes(u64::from(sector) * 512, header.key_len);
     places.map(move |(slot, sector)| (slot, extent(sector)))
 }
 
-fn extents(header: &Header, slots: &[u32]) -> Vec<Extent> {
+fn extents(header: &Luks1Header, slots: &[u32]) -> Vec<Area> {
     let active = header.active_slots();
     active.filter(|(number, _)| slots.contains(number)).map(|(_, slot)| slot.extent(header.key_len)).collect()
 }
 
 /// Checks that LUKS1 has such slots.
-fn check(header: &Header, new: &NewSlot) -> Result<(), Error> {
+fn check(header: &Luks1Header, new: &NewSlot) -> Result<(), Error> {
     if new.kdf.is_some_and(|kind| kind != KdfKind::Pbkdf2) {
         return Err(parameters("LUKS1 has PBKDF2 only"));
     }
@@ -294,8 +294,8 @@ fn pbkdf2(kdf: &Kdf) -> Result<(u32, &[u8]), Error> {
     }
 }
 
-fn free_slot(header: &Header, named: Option<u32>) -> Result<u32, Error> {
-    let is_free = |slot: &Option<Slot>| slot.is_none();
+fn free_slot(header: &Luks1Header, named: Option<u32>) -> Result<u32, Error> {
+    let is_free = |slot: &Option<KeySlot>| slot.is_none();
     match named {
         Some(slot) => match header.slots.get(slot as usize) {
             Some(place) if is_free(place) => Ok(slot),

@@ -6,17 +6,17 @@ use cryptline_cipher::CipherSpec;
 use serde_json::{Value, json};
 
 use super::text::says_the_same;
-use super::{Change, Edit, Material, NewHeader, NewSlot, Priority, Secrets, Version, material};
-use crate::area::{Extent, KeyArea, first_gap, gaps, stripes_len};
+use super::{Edit, HeaderChange, Material, NewHeader, NewSlot, Priority, SlotSecrets, VersionEdit, material};
+use crate::area::{Area, KeyArea, first_gap, gaps, stripes_len};
 use crate::cost::KdfKind;
 use crate::device::{flush, read_at, to_u64, write_at};
 use crate::error::Error;
 use crate::hash::Hash;
-use crate::luks2::binary::{BINARY_LEN, Binary, Copy};
+use crate::luks2::binary::{BINARY_LEN, Binary, HeaderCopy};
 use crate::luks2::format::{self, AREA_ALIGNMENT, check_label, copy_salt, keyslot_json};
 use crate::luks2::metadata::{DIGESTS_MAX, Keyslot, OBJECTS_MAX};
 use crate::luks2::validate::header_end;
-use crate::luks2::{Header, parse_metadata};
+use crate::luks2::{Luks2Header, parse_metadata};
 use crate::options::parameters;
 use crate::random::Random;
 
@@ -27,7 +27,7 @@ const SUBSYSTEM_FIELD: usize = 208;
 const HASH_DEFAULT: &str = "sha256";
 
 /// The JSON of the copy in use, byte for byte.
-pub(super) fn json_of(device: &mut (impl Read + Seek), header: &Header) -> Result<Vec<u8>, Error> {
+pub(super) fn json_of(device: &mut (impl Read + Seek), header: &Luks2Header) -> Result<Vec<u8>, Error> {
     let offset = header.binary.offset(header.copy) + to_u64(BINARY_LEN);
     let len = usize::try_from(header.metadata.config.json_size).unwrap_or(0);
     let mut area = vec![0; len];
@@ -38,12 +38,12 @@ pub(super) fn json_of(device: &mut (impl Read + Seek), header: &Header) -> Resul
 }
 
 /// Tells if JSON would be written back as it is.
-pub(super) fn is_kept(json: &[u8], header: &Header) -> bool {
+pub(super) fn is_kept(json: &[u8], header: &Luks2Header) -> bool {
     std::str::from_utf8(json).is_ok_and(|text| says_the_same(text, &header.metadata.json.to_string()))
 }
 
 /// A copy that a newer program has written is not replaced by an older one.
-pub(super) fn check_not_newer(header: &Header) -> Result<(), Error> {
+pub(super) fn check_not_newer(header: &Luks2Header) -> Result<(), Error> {
     let damages = header.copies.iter().filter_map(|copy| copy.damage.as_deref());
     let mut versions = damages.filter_map(|damage| damage.strip_prefix("version ")?.parse().ok());
     match versions.find(|&version| version > 2) {
@@ -53,13 +53,13 @@ pub(super) fn check_not_newer(header: &Header) -> Result<(), Error> {
 }
 
 /// A header that is to be changed.
-pub(super) struct Editing<'a> {
+pub(super) struct Luks2Editing<'a> {
     pub edit: &'a Edit,
-    pub header: &'a Header,
+    pub header: &'a Luks2Header,
 }
 
-impl<'a> Version<'a> for Editing<'a> {
-    fn add(&self, secrets: &Secrets<'_>) -> Result<(Change<'a>, u32), Error> {
+impl<'a> VersionEdit<'a> for Luks2Editing<'a> {
+    fn add(&self, secrets: &SlotSecrets<'_>) -> Result<(HeaderChange<'a>, u32), Error> {
         let number = free_slot(self.header, secrets.new.slot)?;
         let (material, slot) = self.store(secrets)?;
         let (digest, _) = self.header.data_digest()?;
@@ -67,60 +67,60 @@ impl<'a> Version<'a> for Editing<'a> {
         let name = number.to_string();
         object(&mut json["keyslots"])?.insert(name.clone(), slot);
         list(&mut json["digests"][digest.to_string()]["keyslots"])?.push(name.into());
-        let change = Change { material: vec![material], ..self.rewrite(json)? };
+        let change = HeaderChange { material: vec![material], ..self.rewrite(json)? };
         Ok((change, number))
     }
 
-    fn replace(&self, number: u32, secrets: &Secrets<'_>) -> Result<(Change<'a>, u32), Error> {
+    fn replace(&self, number: u32, secrets: &SlotSecrets<'_>) -> Result<(HeaderChange<'a>, u32), Error> {
         if secrets.new.slot.is_some_and(|slot| slot != number) {
             return Err(parameters("the key slot keeps its number in LUKS2"));
         }
         let old = self.header.metadata.keyslots.get(&number).ok_or(Error::SlotNotInUse(number))?;
-        let (material, slot) = self.store(&Secrets { new: &self.vouching_as(old, secrets.new), ..*secrets })?;
-        let change = Change { material: vec![material], wiped: vec![old.area], ..self.with_slot(number, &slot)? };
+        let (material, slot) = self.store(&SlotSecrets { new: &self.vouching_as(old, secrets.new), ..*secrets })?;
+        let change = HeaderChange { material: vec![material], wiped: vec![old.area], ..self.with_slot(number, &slot)? };
         Ok((change, number))
     }
 
-    fn replace_in_place(&self, number: u32, secrets: &Secrets<'_>) -> Result<Change<'a>, Error> {
+    fn replace_in_place(&self, number: u32, secrets: &SlotSecrets<'_>) -> Result<HeaderChange<'a>, Error> {
         let old = self.header.metadata.keyslots.get(&number).ok_or(Error::SlotNotInUse(number))?;
-        let secrets = &Secrets { new: &self.vouching_as(old, secrets.new), ..*secrets };
+        let secrets = &SlotSecrets { new: &self.vouching_as(old, secrets.new), ..*secrets };
         let (material, slot) = self.store_at(old.area, secrets)?;
         Ok(self.with_slot(number, &slot)?.in_place(material))
     }
 
-    fn remove(&self, slot: u32) -> Result<Change<'a>, Error> {
+    fn remove(&self, slot: u32) -> Result<HeaderChange<'a>, Error> {
         // Without it, it is not known which slot is the last.
         self.header.data_digest()?;
         let area = self.header.metadata.keyslots.get(&slot);
         let area = area.ok_or(Error::SlotNotInUse(slot))?.area;
-        Ok(Change { doomed: vec![area], ..self.without(&[slot])? })
+        Ok(HeaderChange { doomed: vec![area], ..self.without(&[slot])? })
     }
 
-    fn erase(&self) -> Result<Change<'a>, Error> {
+    fn erase(&self) -> Result<HeaderChange<'a>, Error> {
         let slots: Vec<_> = self.header.metadata.keyslots.keys().copied().collect();
         let start = 2 * self.header.binary.copy_size;
         let end = header_end(self.header.binary.copy_size, &self.header.metadata);
         // What opens the volume comes first; then what others have left between.
         let mut doomed = used_areas(self.header);
         doomed.extend(gaps(&mut used_areas(self.header), start, end));
-        Ok(Change { doomed, ..self.without(&slots)? })
+        Ok(HeaderChange { doomed, ..self.without(&slots)? })
     }
 
-    fn set_uuid(&self, uuid: &str) -> Result<Change<'a>, Error> {
+    fn set_uuid(&self, uuid: &str) -> Result<HeaderChange<'a>, Error> {
         self.with_field(&[(UUID_FIELD, 40, uuid)])
     }
 
-    fn wipe_unused(&self) -> Result<Change<'a>, Error> {
+    fn wipe_unused(&self) -> Result<HeaderChange<'a>, Error> {
         let end = header_end(self.header.binary.copy_size, &self.header.metadata);
         let start = 2 * self.header.binary.copy_size;
         let wiped = gaps(&mut used_areas(self.header), start, end);
-        Ok(Change { wiped, ..self.rewritten()? })
+        Ok(HeaderChange { wiped, ..self.rewritten()? })
     }
 }
 
-impl<'a> Editing<'a> {
+impl<'a> Luks2Editing<'a> {
     /// A digest of its own says which key it is, and that it is for no data.
-    pub fn add_unbound(&self, secrets: &Secrets<'_>) -> Result<(Change<'a>, u32), Error> {
+    pub fn add_unbound(&self, secrets: &SlotSecrets<'_>) -> Result<(HeaderChange<'a>, u32), Error> {
         let number = free_slot(self.header, secrets.new.slot)?;
         let hash = secrets.new.hash.as_deref().unwrap_or(HASH_DEFAULT);
         let proved = format::Proved { slot: number, segments: &[] };
@@ -132,11 +132,11 @@ impl<'a> Editing<'a> {
         let mut json = self.header.metadata.json.clone();
         object(&mut json["keyslots"])?.insert(number.to_string(), slot);
         object(&mut json["digests"])?.insert(free.to_string(), digest);
-        let change = Change { material: vec![material], ..self.rewrite(json)? };
+        let change = HeaderChange { material: vec![material], ..self.rewrite(json)? };
         Ok((change, number))
     }
 
-    pub fn set_priority(&self, slot: u32, priority: Priority) -> Result<Change<'a>, Error> {
+    pub fn set_priority(&self, slot: u32, priority: Priority) -> Result<HeaderChange<'a>, Error> {
         let mut json = self.header.metadata.json.clone();
         let slot = object(&mut json["keyslots"][slot.to_string()])?;
         match priority {
@@ -148,7 +148,7 @@ impl<'a> Editing<'a> {
         self.rewrite(json)
     }
 
-    pub fn set_label(&self, label: Option<&str>, subsystem: Option<&str>) -> Result<Change<'a>, Error> {
+    pub fn set_label(&self, label: Option<&str>, subsystem: Option<&str>) -> Result<HeaderChange<'a>, Error> {
         let mut fields = Vec::new();
         if let Some(label) = label {
             check_label("label", label)?;
@@ -161,7 +161,7 @@ impl<'a> Editing<'a> {
         self.with_field(&fields)
     }
 
-    pub fn set_data_size(&self, size: u64) -> Result<Change<'a>, Error> {
+    pub fn set_data_size(&self, size: u64) -> Result<HeaderChange<'a>, Error> {
         let last = self.header.metadata.segments.last_key_value().filter(|(_, segment)| segment.size.is_some());
         let Some((number, _)) = last else {
             return Err(parameters("the data goes to the end of its device"));
@@ -173,7 +173,7 @@ impl<'a> Editing<'a> {
 
     /// The header without key slots and tokens that are not as the format has them, whose key material stays. Of two key
     /// slots that lie over each other, nobody knows which one is right.
-    pub fn without_odd(&self) -> Result<Change<'a>, Error> {
+    pub fn without_odd(&self) -> Result<HeaderChange<'a>, Error> {
         if !self.edit.is_kept {
             return Err(Error::JsonNotKept);
         }
@@ -209,14 +209,14 @@ impl<'a> Editing<'a> {
     }
 
     /// The same header again, byte for byte.
-    pub fn rewritten(&self) -> Result<Change<'a>, Error> {
+    pub fn rewritten(&self) -> Result<HeaderChange<'a>, Error> {
         next_epoch(self.header)?;
         let (raw, json) = (self.edit.raw.clone(), self.edit.json.clone());
-        Ok(Change::new(self.edit, NewHeader::V2 { raw, json }))
+        Ok(HeaderChange::new(self.edit, NewHeader::V2 { raw, json }))
     }
 
     /// A header with this JSON, checked as if it had been read.
-    pub fn rewrite(&self, json: Value) -> Result<Change<'a>, Error> {
+    pub fn rewrite(&self, json: Value) -> Result<HeaderChange<'a>, Error> {
         let json = json.to_string();
         let room = self.header.metadata.config.json_size;
         let needed = to_u64(json.len()) + 1;
@@ -227,11 +227,11 @@ impl<'a> Editing<'a> {
         parse_metadata(&area, self.header.binary.copy_size)?;
         next_epoch(self.header)?;
         let raw = self.edit.raw.clone();
-        Ok(Change::new(self.edit, NewHeader::V2 { raw, json: json.into_bytes() }))
+        Ok(HeaderChange::new(self.edit, NewHeader::V2 { raw, json: json.into_bytes() }))
     }
 
     /// A slot that keeps its priority, and what is not known here.
-    fn with_slot(&self, number: u32, slot: &Value) -> Result<Change<'a>, Error> {
+    fn with_slot(&self, number: u32, slot: &Value) -> Result<HeaderChange<'a>, Error> {
         let mut json = self.header.metadata.json.clone();
         let place = &mut json["keyslots"][number.to_string()];
         for member in ["key_size", "af", "area", "kdf"] {
@@ -241,7 +241,7 @@ impl<'a> Editing<'a> {
     }
 
     /// Texts of the binary part: place, length of the field, text.
-    fn with_field(&self, fields: &[(usize, usize, &str)]) -> Result<Change<'a>, Error> {
+    fn with_field(&self, fields: &[(usize, usize, &str)]) -> Result<HeaderChange<'a>, Error> {
         let mut change = self.rewritten()?;
         if let NewHeader::V2 { raw, .. } = &mut change.header {
             for &(start, len, text) in fields {
@@ -252,7 +252,7 @@ impl<'a> Editing<'a> {
         Ok(change)
     }
 
-    fn without(&self, slots: &[u32]) -> Result<Change<'a>, Error> {
+    fn without(&self, slots: &[u32]) -> Result<HeaderChange<'a>, Error> {
         let mut json = self.header.metadata.json.clone();
         for slot in slots {
             let name = slot.to_string();
@@ -291,18 +291,18 @@ impl<'a> Editing<'a> {
     }
 
     /// The key material of a new slot, and its JSON. No area that is in use is touched.
-    fn store(&self, secrets: &Secrets<'_>) -> Result<(Material, Value), Error> {
+    fn store(&self, secrets: &SlotSecrets<'_>) -> Result<(Material, Value), Error> {
         let size = stripes_len(len_of(secrets.key)?).next_multiple_of(AREA_ALIGNMENT);
         self.store_at(free_area(self.header, size)?, secrets)
     }
 
     /// The same in a place that is large enough.
-    fn store_at(&self, extent: Extent, secrets: &Secrets<'_>) -> Result<(Material, Value), Error> {
+    fn store_at(&self, extent: Area, secrets: &SlotSecrets<'_>) -> Result<(Material, Value), Error> {
         let key_len = len_of(secrets.key)?;
         let hash = Hash::by_name(secrets.new.hash.as_deref().unwrap_or(HASH_DEFAULT))?;
         let kind = secrets.new.kdf.unwrap_or(KdfKind::Argon2id);
         let cipher = format::slot_cipher(secrets.new.cipher.as_ref(), self.data_cipher(), key_len)?;
-        let slot = format::NewSlot::new(cipher, kind, hash.name(), &secrets.new.cost, &Random::Kernel)?;
+        let slot = format::FormatSlot::new(cipher, kind, hash.name(), &secrets.new.cost, &Random::Kernel)?;
         let area = KeyArea {
             offset: extent.offset,
             encryption: &slot.encryption,
@@ -323,17 +323,17 @@ pub(super) fn write_copies(
     raw: &[u8],
     json: &[u8],
 ) -> Result<(), Error> {
-    let crate::Header::V2(header) = &edit.header else {
+    let crate::LuksHeader::V2(header) = &edit.header else {
         return Ok(());
     };
     let epoch = next_epoch(header)?;
-    let keep_primary = header.copy == Copy::Primary && !header.copies_agree();
+    let keep_primary = header.copy == HeaderCopy::Primary && !header.copies_agree();
     let binary = Binary { epoch, ..header.binary.clone() };
     write_both(device, binary, raw, json, keep_primary)
 }
 
 /// Above those of both copies.
-fn next_epoch(header: &Header) -> Result<u64, Error> {
+fn next_epoch(header: &Luks2Header) -> Result<u64, Error> {
     let epochs = header.copies.iter().filter_map(|copy| copy.epoch);
     epochs.max().unwrap_or(0).checked_add(1).ok_or_else(|| Error::invalid("the header has been written 2^64 times"))
 }
@@ -346,7 +346,11 @@ pub(super) fn write_both(
     json: &[u8],
     primary_last: bool,
 ) -> Result<(), Error> {
-    let order = if primary_last { [Copy::Secondary, Copy::Primary] } else { [Copy::Primary, Copy::Secondary] };
+    let order = if primary_last {
+        [HeaderCopy::Secondary, HeaderCopy::Primary]
+    } else {
+        [HeaderCopy::Primary, HeaderCopy::Secondary]
+    };
     for copy in order {
         binary.salt = copy_salt(copy, &Random::Kernel)?;
         write_at(device, binary.offset(copy), &binary.renew(raw, copy, json)?)?;
@@ -359,7 +363,7 @@ fn len_of(key: &[u8]) -> Result<u32, Error> {
     u32::try_from(key.len()).map_err(|_| parameters("the key is too long"))
 }
 
-fn free_slot(header: &Header, named: Option<u32>) -> Result<u32, Error> {
+fn free_slot(header: &Luks2Header, named: Option<u32>) -> Result<u32, Error> {
     let slots = &header.metadata.keyslots;
     match named {
         Some(slot) if slot >= OBJECTS_MAX => Err(format::no_slot(slot)),
@@ -373,7 +377,7 @@ fn free_slot(header: &Header, named: Option<u32>) -> Result<u32, Error> {
 }
 
 /// The first gap of `size` bytes between the areas that are in use.
-fn free_area(header: &Header, size: u64) -> Result<Extent, Error> {
+fn free_area(header: &Luks2Header, size: u64) -> Result<Area, Error> {
     let copy_size = header.binary.copy_size;
     let end = header_end(copy_size, &header.metadata);
     let start = (2 * copy_size).next_multiple_of(AREA_ALIGNMENT);
@@ -381,7 +385,7 @@ fn free_area(header: &Header, size: u64) -> Result<Extent, Error> {
 }
 
 /// In the order of their places.
-fn used_areas(header: &Header) -> Vec<Extent> {
+fn used_areas(header: &Luks2Header) -> Vec<Area> {
     let slots = header.metadata.keyslots.values();
     let mut used: Vec<_> = slots.map(|slot| slot.area).collect();
     used.sort_by_key(|area| area.offset);

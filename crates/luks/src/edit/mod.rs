@@ -17,7 +17,7 @@
 //! being removed: a key slot that the header no longer names is gone, and a removal that was cut off is
 //! seen. Only where there is no room for another key slot, and its owner wants that, is one overwritten in place. The
 //! lock that keeps other programs away is the caller's: held while the header is loaded, and again for
-//! [`Change::commit`], not while somebody types a passphrase in between.
+//! [`HeaderChange::commit`], not while somebody types a passphrase in between.
 //!
 //! LUKS1 has one copy. There the order of the steps, of which each changes one 512-byte sector, does
 //! the same.
@@ -43,9 +43,9 @@ pub use self::convert::Conversion;
 pub use self::token::{TokenPlace, TokenSlots};
 pub use crate::luks2::metadata::Priority;
 
-use crate::Header;
 use crate::KdfLimits;
-use crate::area::{Extent, KeyArea, fill_random};
+use crate::LuksHeader;
+use crate::area::{Area, KeyArea, fill_random};
 use crate::cost::{KdfCost, KdfKind};
 use crate::device::{flush, read_at, to_u64, write_at};
 use crate::error::{Error, quote};
@@ -60,7 +60,7 @@ const WIPED_AT_ONCE: u64 = 64 << 10;
 
 /// A header that was read to be changed.
 pub struct Edit {
-    header: Header,
+    header: LuksHeader,
     /// LUKS1: the header. LUKS2: the binary part of the copy in use.
     raw: Vec<u8>,
     /// LUKS2: the JSON of that copy, as it is.
@@ -101,22 +101,22 @@ pub enum LastSlot {
 
 /// Writes to be made, in order.
 #[must_use = "nothing is written before it is committed"]
-pub struct Change<'a> {
+pub struct HeaderChange<'a> {
     edit: &'a Edit,
     /// Key material that the header names until it is written.
-    doomed: Vec<Extent>,
+    doomed: Vec<Area>,
     /// Key material that nothing names yet.
     material: Vec<Material>,
     header: NewHeader,
     /// Key material that nothing names any longer.
-    wiped: Vec<Extent>,
+    wiped: Vec<Area>,
     /// Key material that is written when all else is.
     last: Option<Material>,
 }
 
 /// The makings of a new key slot.
 #[derive(Clone, Copy)]
-struct Secrets<'a> {
+struct SlotSecrets<'a> {
     key: &'a [u8],
     passphrase: &'a [u8],
     new: &'a NewSlot,
@@ -126,14 +126,14 @@ struct Secrets<'a> {
 type Material = (u64, Vec<u8>);
 
 /// The changes that each version of LUKS makes in its own way. [`Edit`] has checked what is asked for.
-trait Version<'a> {
-    fn add(&self, secrets: &Secrets<'_>) -> Result<(Change<'a>, u32), Error>;
-    fn replace(&self, slot: u32, secrets: &Secrets<'_>) -> Result<(Change<'a>, u32), Error>;
-    fn replace_in_place(&self, slot: u32, secrets: &Secrets<'_>) -> Result<Change<'a>, Error>;
-    fn remove(&self, slot: u32) -> Result<Change<'a>, Error>;
-    fn erase(&self) -> Result<Change<'a>, Error>;
-    fn set_uuid(&self, uuid: &str) -> Result<Change<'a>, Error>;
-    fn wipe_unused(&self) -> Result<Change<'a>, Error>;
+trait VersionEdit<'a> {
+    fn add(&self, secrets: &SlotSecrets<'_>) -> Result<(HeaderChange<'a>, u32), Error>;
+    fn replace(&self, slot: u32, secrets: &SlotSecrets<'_>) -> Result<(HeaderChange<'a>, u32), Error>;
+    fn replace_in_place(&self, slot: u32, secrets: &SlotSecrets<'_>) -> Result<HeaderChange<'a>, Error>;
+    fn remove(&self, slot: u32) -> Result<HeaderChange<'a>, Error>;
+    fn erase(&self) -> Result<HeaderChange<'a>, Error>;
+    fn set_uuid(&self, uuid: &str) -> Result<HeaderChange<'a>, Error>;
+    fn wipe_unused(&self) -> Result<HeaderChange<'a>, Error>;
 }
 
 enum NewHeader {
@@ -153,7 +153,7 @@ impl Edit {
     pub fn load(device: &mut (impl Read + Seek), size: u64) -> Result<Self, Error> {
         let edit = Self::look(device, size)?;
         edit.check_writable()?;
-        if let Header::V2(header) = &edit.header {
+        if let LuksHeader::V2(header) = &edit.header {
             luks2::check_not_newer(header)?;
         }
         if edit.is_kept { Ok(edit) } else { Err(Error::JsonNotKept) }
@@ -166,8 +166,8 @@ impl Edit {
     pub fn look(device: &mut (impl Read + Seek), size: u64) -> Result<Self, Error> {
         let header = crate::look(device, size)?;
         let (raw, json, is_kept) = match &header {
-            Header::V1(_) => (luks1::raw(device)?, Vec::new(), true),
-            Header::V2(header) => {
+            LuksHeader::V1(_) => (luks1::raw(device)?, Vec::new(), true),
+            LuksHeader::V2(header) => {
                 let offset = header.binary.offset(header.copy);
                 let mut raw = vec![0; BINARY_LEN];
                 read_at(device, offset, &mut raw, "the LUKS2 header")?;
@@ -178,17 +178,17 @@ impl Edit {
         };
         let gone = gone::gone_slots(device, &header);
         let (spare, places) = match &header {
-            Header::V1(header) => {
+            LuksHeader::V1(header) => {
                 (luks1::spare(device, header, size), crate::luks1::places(device, header, &raw, size))
             }
-            Header::V2(_) => (None, Vec::new()),
+            LuksHeader::V2(_) => (None, Vec::new()),
         };
         Ok(Self { header, raw, json, is_kept, gone, spare, places })
     }
 
     /// Returns the header.
     #[must_use]
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &LuksHeader {
         &self.header
     }
 
@@ -197,18 +197,18 @@ impl Edit {
     /// # Errors
     /// [`Error::WrongVolumeKey`], [`Error::SlotInUse`], [`Error::NoFreeSlot`], [`Error::NoRoom`],
     /// [`Error::Parameters`]; why the header must be left alone.
-    pub fn add(&self, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<(Change<'_>, u32), Error> {
+    pub fn add(&self, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<(HeaderChange<'_>, u32), Error> {
         self.check_new(key, passphrase, new)?;
-        self.version().add(&Secrets { key, passphrase, new })
+        self.version().add(&SlotSecrets { key, passphrase, new })
     }
 
     /// A new key slot in which `passphrase` opens `key`, which is not that of the volume (LUKS2); and its number.
     ///
     /// # Errors
     /// As [`add`](Self::add).
-    pub fn add_unbound(&self, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<(Change<'_>, u32), Error> {
+    pub fn add_unbound(&self, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<(HeaderChange<'_>, u32), Error> {
         self.check_slot(passphrase, new)?;
-        self.luks2("other keys")?.add_unbound(&Secrets { key, passphrase, new })
+        self.luks2("other keys")?.add_unbound(&SlotSecrets { key, passphrase, new })
     }
 
     /// Puts `passphrase` in the place of that of `slot`, which keeps its number in LUKS2 and moves to
@@ -218,9 +218,15 @@ impl Edit {
     /// # Errors
     /// As [`add`](Self::add), and [`Error::SlotNotInUse`]. After [`Error::NoFreeSlot`] and [`Error::NoRoom`],
     /// [`replace_in_place`](Self::replace_in_place) can do it.
-    pub fn replace(&self, slot: u32, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<(Change<'_>, u32), Error> {
+    pub fn replace(
+        &self,
+        slot: u32,
+        key: &[u8],
+        passphrase: &[u8],
+        new: &NewSlot,
+    ) -> Result<(HeaderChange<'_>, u32), Error> {
         self.check_replacement(slot, key, passphrase, new)?;
-        self.version().replace(slot, &Secrets { key, passphrase, new })
+        self.version().replace(slot, &SlotSecrets { key, passphrase, new })
     }
 
     /// The same where there is no room beside the old one, which is overwritten: from the first write to the last one
@@ -234,16 +240,16 @@ impl Edit {
         key: &[u8],
         passphrase: &[u8],
         new: &NewSlot,
-    ) -> Result<Change<'_>, Error> {
+    ) -> Result<HeaderChange<'_>, Error> {
         self.check_replacement(slot, key, passphrase, new)?;
-        self.version().replace_in_place(slot, &Secrets { key, passphrase, new })
+        self.version().replace_in_place(slot, &SlotSecrets { key, passphrase, new })
     }
 
     /// Overwrites the key material of a slot, and takes it out of the header.
     ///
     /// # Errors
     /// [`Error::SlotNotInUse`], [`Error::LastSlot`]; why the header must be left alone.
-    pub fn remove(&self, slot: u32, last: LastSlot) -> Result<Change<'_>, Error> {
+    pub fn remove(&self, slot: u32, last: LastSlot) -> Result<HeaderChange<'_>, Error> {
         self.check_usable()?;
         self.check_in_use(slot)?;
         if last == LastSlot::Keep && self.is_last(slot) {
@@ -256,7 +262,7 @@ impl Edit {
     ///
     /// # Errors
     /// [`Error::LastSlot`] unless `last` allows it; why the header must be left alone.
-    pub fn erase(&self, last: LastSlot) -> Result<Change<'_>, Error> {
+    pub fn erase(&self, last: LastSlot) -> Result<HeaderChange<'_>, Error> {
         self.check_usable()?;
         if last == LastSlot::Keep {
             return Err(Error::LastSlot(None));
@@ -268,7 +274,7 @@ impl Edit {
     ///
     /// # Errors
     /// [`Error::Parameters`] for LUKS1, [`Error::SlotNotInUse`]; why the header must be left alone.
-    pub fn set_priority(&self, slot: u32, priority: Priority) -> Result<Change<'_>, Error> {
+    pub fn set_priority(&self, slot: u32, priority: Priority) -> Result<HeaderChange<'_>, Error> {
         self.check_usable()?;
         self.check_in_use(slot)?;
         self.luks2("priorities of key slots")?.set_priority(slot, priority)
@@ -278,7 +284,7 @@ impl Edit {
     ///
     /// # Errors
     /// [`Error::Parameters`]; why the header must be left alone.
-    pub fn set_uuid(&self, uuid: Option<&str>) -> Result<Change<'_>, Error> {
+    pub fn set_uuid(&self, uuid: Option<&str>) -> Result<HeaderChange<'_>, Error> {
         self.check_usable()?;
         let uuid = match uuid {
             Some(uuid) if random::is_uuid(uuid) => uuid.to_owned(),
@@ -292,7 +298,7 @@ impl Edit {
     ///
     /// # Errors
     /// [`Error::Parameters`], also for LUKS1; why the header must be left alone.
-    pub fn set_label(&self, label: Option<&str>, subsystem: Option<&str>) -> Result<Change<'_>, Error> {
+    pub fn set_label(&self, label: Option<&str>, subsystem: Option<&str>) -> Result<HeaderChange<'_>, Error> {
         self.check_usable()?;
         self.luks2("labels")?.set_label(label, subsystem)
     }
@@ -302,7 +308,7 @@ impl Edit {
     /// # Errors
     /// [`Error::Parameters`] for LUKS1, and where the data goes to the end of its device; [`Error::Invalid`] for what is
     /// no multiple of the cipher sector; why the header must be left alone.
-    pub fn set_data_size(&self, size: u64) -> Result<Change<'_>, Error> {
+    pub fn set_data_size(&self, size: u64) -> Result<HeaderChange<'_>, Error> {
         self.check_usable()?;
         self.luks2("size of its data")?.set_data_size(size)
     }
@@ -314,16 +320,16 @@ impl Edit {
     ///
     /// # Errors
     /// Without `force` as [`crate::read`]; [`Error::NewerVersion`]; [`Error::Repair`].
-    pub fn repair(&self, force: bool) -> Result<Option<Change<'_>>, Error> {
+    pub fn repair(&self, force: bool) -> Result<Option<HeaderChange<'_>>, Error> {
         if !force {
             self.check_writable()?;
         }
         match &self.header {
-            Header::V1(header) if header.odd.is_empty() => Ok(None),
-            Header::V1(header) => luks1::Editing { edit: self, header }.repaired(force).map(Some),
-            Header::V2(header) => {
+            LuksHeader::V1(header) if header.odd.is_empty() => Ok(None),
+            LuksHeader::V1(header) => luks1::Luks1Editing { edit: self, header }.repaired(force).map(Some),
+            LuksHeader::V2(header) => {
                 luks2::check_not_newer(header)?;
-                let editing = luks2::Editing { edit: self, header };
+                let editing = luks2::Luks2Editing { edit: self, header };
                 // Whoever accepts the cost of one has not been asked about the other.
                 if !header.copies_agree() {
                     return editing.rewritten().map(Some);
@@ -337,7 +343,7 @@ impl Edit {
     ///
     /// # Errors
     /// Why the header must be left alone.
-    pub fn wipe_unused(&self) -> Result<Change<'_>, Error> {
+    pub fn wipe_unused(&self) -> Result<HeaderChange<'_>, Error> {
         self.check_usable()?;
         self.version().wipe_unused()
     }
@@ -359,30 +365,30 @@ impl Edit {
     /// The key slots that keep the volume key.
     fn keeping(&self) -> Option<Vec<u32>> {
         match &self.header {
-            Header::V1(header) => Some(header.active_slots().map(|(number, _)| number).collect()),
-            Header::V2(header) => header.keeping(),
+            LuksHeader::V1(header) => Some(header.active_slots().map(|(number, _)| number).collect()),
+            LuksHeader::V2(header) => header.keeping(),
         }
     }
 
     /// The way in which such a header is changed.
-    fn version(&self) -> Box<dyn Version<'_> + '_> {
+    fn version(&self) -> Box<dyn VersionEdit<'_> + '_> {
         match &self.header {
-            Header::V1(header) => Box::new(luks1::Editing { edit: self, header }),
-            Header::V2(header) => Box::new(luks2::Editing { edit: self, header }),
+            LuksHeader::V1(header) => Box::new(luks1::Luks1Editing { edit: self, header }),
+            LuksHeader::V2(header) => Box::new(luks2::Luks2Editing { edit: self, header }),
         }
     }
 
-    fn luks2(&self, what: &str) -> Result<luks2::Editing<'_>, Error> {
+    fn luks2(&self, what: &str) -> Result<luks2::Luks2Editing<'_>, Error> {
         match &self.header {
-            Header::V2(header) => Ok(luks2::Editing { edit: self, header }),
-            Header::V1(_) => Err(parameters(format!("LUKS1 has no {what}"))),
+            LuksHeader::V2(header) => Ok(luks2::Luks2Editing { edit: self, header }),
+            LuksHeader::V1(_) => Err(parameters(format!("LUKS1 has no {what}"))),
         }
     }
 
     /// Refuses what may only be read, and what would not be the same but for the change.
     fn check_usable(&self) -> Result<(), Error> {
         self.check_writable()?;
-        if let Header::V2(header) = &self.header {
+        if let LuksHeader::V2(header) = &self.header {
             header.check_usable()?;
         }
         self.header.check_understood()?;
@@ -395,8 +401,8 @@ impl Edit {
 
     fn check_in_use(&self, slot: u32) -> Result<(), Error> {
         let is_used = match &self.header {
-            Header::V1(header) => header.active_slots().any(|(number, _)| number == slot),
-            Header::V2(header) => header.metadata.keyslots.contains_key(&slot),
+            LuksHeader::V1(header) => header.active_slots().any(|(number, _)| number == slot),
+            LuksHeader::V2(header) => header.metadata.keyslots.contains_key(&slot),
         };
         if is_used { Ok(()) } else { Err(Error::SlotNotInUse(slot)) }
     }
@@ -412,8 +418,8 @@ impl Edit {
         self.check_slot(passphrase, new)?;
         self.check_in_use(slot)?;
         match &self.header {
-            Header::V2(header) => header.verify_key_of(slot, key),
-            Header::V1(_) => self.header.verify_volume_key(key, KdfLimits::NONE),
+            LuksHeader::V2(header) => header.verify_key_of(slot, key),
+            LuksHeader::V1(_) => self.header.verify_volume_key(key, KdfLimits::NONE),
         }
     }
 
@@ -436,8 +442,10 @@ impl Edit {
             _ => Error::ChangedMeanwhile,
         })?;
         let same = match (&self.header, &now.header) {
-            (Header::V1(_), Header::V1(_)) => true,
-            (Header::V2(was), Header::V2(is)) => was.copies == is.copies && was.metadata.json == is.metadata.json,
+            (LuksHeader::V1(_), LuksHeader::V1(_)) => true,
+            (LuksHeader::V2(was), LuksHeader::V2(is)) => {
+                was.copies == is.copies && was.metadata.json == is.metadata.json
+            }
             _ => false,
         };
         if same && self.raw == now.raw && self.json == now.json && self.spare == now.spare {
@@ -448,7 +456,7 @@ impl Edit {
     }
 }
 
-impl<'a> Change<'a> {
+impl<'a> HeaderChange<'a> {
     /// Another header, and nothing else.
     fn new(edit: &'a Edit, header: NewHeader) -> Self {
         Self { edit, doomed: Vec::new(), material: Vec::new(), header, wiped: Vec::new(), last: None }
@@ -456,7 +464,7 @@ impl<'a> Change<'a> {
 
     /// Returns the ranges that nothing uses any more when it is done.
     #[must_use]
-    pub fn freed(&self) -> Vec<Extent> {
+    pub fn freed(&self) -> Vec<Area> {
         self.doomed.iter().filter(|_| self.last.is_none()).chain(&self.wiped).copied().collect()
     }
 
@@ -472,7 +480,7 @@ impl<'a> Change<'a> {
         let rest = bytes.split_off(bytes.len().min(gone::SECTOR_LEN));
         let start = to_u64(bytes.len());
         Self {
-            doomed: vec![Extent { offset, size: start }],
+            doomed: vec![Area { offset, size: start }],
             material: vec![(offset + start, rest)],
             last: Some((offset, bytes)),
             ..self
@@ -486,7 +494,7 @@ impl<'a> Change<'a> {
     /// [`Error::ChangedMeanwhile`], with nothing written; [`Error::NotWiped`], with everything changed;
     /// [`Error::Io`], with the old header or the new one in place. What was to be removed may be gone
     /// by then.
-    pub fn commit(self, device: &mut (impl Read + Write + Seek), size: u64) -> Result<Header, Error> {
+    pub fn commit(self, device: &mut (impl Read + Write + Seek), size: u64) -> Result<LuksHeader, Error> {
         self.edit.check_unchanged(device, size)?;
         // Told when the header is written: a place that cannot be overwritten keeps no slot in it.
         let doomed = gone::destroy(device, &self.doomed, size);
@@ -525,11 +533,11 @@ impl<'a> Change<'a> {
 
 /// Overwrites old key material on a device of `size` bytes: all that can be, whatever fails of it, and returns the first
 /// error. On media that write elsewhere (flash, copy on write) it may survive.
-fn wipe(device: &mut (impl Write + Seek), extents: &[Extent], size: u64) -> Result<(), Error> {
+fn wipe(device: &mut (impl Write + Seek), extents: &[Area], size: u64) -> Result<(), Error> {
     let mut all = Ok(());
     for extent in extents {
         let size = extent.size.min(size.saturating_sub(extent.offset));
-        for piece in (Extent { size, ..*extent }).pieces(WIPED_AT_ONCE) {
+        for piece in (Area { size, ..*extent }).pieces(WIPED_AT_ONCE) {
             let noise = fill_random(device, piece, &Random::Kernel);
             all = all.and(gone::not_wiped(piece.offset, noise));
         }
@@ -546,7 +554,7 @@ fn material(area: &KeyArea<'_>, passphrase: &[u8], key: &[u8]) -> Result<Materia
     Ok((area.offset, bytes.into_inner()))
 }
 
-impl Header {
+impl LuksHeader {
     /// The same without a key slot: whether a passphrase opens another one.
     #[must_use]
     pub fn without_slot(&self, slot: u32) -> Self {

@@ -5,10 +5,10 @@ use std::io::Cursor;
 use serde_json::json;
 
 use super::{Edit, LastSlot, NewSlot, Priority, Restore};
-use crate::format::{FormatOptions, KdfCost, KdfKind, Version};
-use crate::luks2::binary::Copy;
+use crate::format::{FormatOptions, KdfCost, KdfKind, LuksVersion};
+use crate::luks2::binary::HeaderCopy;
 use crate::testing::{Image, PASSPHRASE, cheap_options};
-use crate::{Error, ErrorKind, Header, UnlockOptions};
+use crate::{Error, ErrorKind, LuksHeader, UnlockOptions};
 
 fn cheap() -> NewSlot {
     NewSlot {
@@ -31,13 +31,16 @@ fn key(image: &Image) -> Vec<u8> {
 }
 
 /// Makes a change of the image.
-fn edited(image: &mut Image, change: impl FnOnce(&Edit) -> Result<super::Change<'_>, Error>) -> Result<Header, Error> {
+fn edited(
+    image: &mut Image,
+    change: impl FnOnce(&Edit) -> Result<super::HeaderChange<'_>, Error>,
+) -> Result<LuksHeader, Error> {
     let edit = load(image)?;
     let size = size(image);
     change(&edit)?.commit(&mut Cursor::new(&mut image.bytes), size)
 }
 
-fn refused(image: &Image, change: impl FnOnce(&Edit) -> Result<super::Change<'_>, Error>) -> Error {
+fn refused(image: &Image, change: impl FnOnce(&Edit) -> Result<super::HeaderChange<'_>, Error>) -> Error {
     let edit = load(image).unwrap();
     let error = change(&edit).err();
     error.expect("it should be refused")
@@ -93,7 +96,7 @@ fn reserved_bytes_are_kept() {
     for start in [0, 0x4000] {
         assert_eq!((image.bytes[start + 300], image.bytes[start + 3000]), (7, 8));
     }
-    let Header::V2(header) = image.read().unwrap() else {
+    let LuksHeader::V2(header) = image.read().unwrap() else {
         panic!("LUKS2");
     };
     assert_eq!((&*header.binary.label, &*header.binary.subsystem), ("x", "y"));
@@ -133,7 +136,7 @@ fn slots_are_taken_from_the_lowest_and_the_named_one_until_all_are_full() {
                 Err(error) => break error,
             }
         };
-        let Header::V1(_) = image.read().unwrap() else {
+        let LuksHeader::V1(_) = image.read().unwrap() else {
             // The slots of the test image's 1 MiB end before their numbers do.
             assert!(matches!(error, Error::NoRoom { .. }), "{error}");
             continue;
@@ -245,7 +248,7 @@ fn repair_has_nothing_to_do_where_both_copies_are_good() {
         assert!(load(&image).unwrap().repair(false).unwrap().is_none());
     }
     let mut image = Image::luks2();
-    image.edit_binary(Copy::Secondary, |binary| binary.epoch += 3);
+    image.edit_binary(HeaderCopy::Secondary, |binary| binary.epoch += 3);
     edited(&mut image, |edit| Ok(edit.repair(false)?.unwrap())).unwrap();
     let header = image.read().unwrap();
     assert!(header.warnings().is_empty());
@@ -279,7 +282,7 @@ fn backup_brings_a_lost_header_back() {
 #[test]
 fn backup_of_another_volume_is_named_and_that_of_another_shape_refused() {
     let image = Image::luks2();
-    let mut other = cheap_options(Version::Luks2);
+    let mut other = cheap_options(LuksVersion::Luks2);
     other.data_offset = Some(1 << 20);
     let other = Image::format(size(&image), &other);
     let restore = prepare(backup_of(&other), &image).unwrap();
@@ -291,7 +294,7 @@ fn backup_of_another_volume_is_named_and_that_of_another_shape_refused() {
     });
     let error = prepare(backup_of(&image), &changing).err().unwrap();
     assert!(matches!(error, Error::ReencryptionInProgress(_)), "{error}");
-    let options = FormatOptions { data_offset: Some(512 << 10), ..cheap_options(Version::Luks2) };
+    let options = FormatOptions { data_offset: Some(512 << 10), ..cheap_options(LuksVersion::Luks2) };
     let small = Image::format(size(&image), &options);
     let error = prepare(backup_of(&small), &image).err().unwrap();
     assert!(matches!(error, Error::BackupDiffers(_)), "{error}");

@@ -2,7 +2,7 @@
 
 /// A piece of JSON between white space.
 #[derive(PartialEq, Eq)]
-enum Token<'a> {
+enum JsonToken<'a> {
     /// A bracket, comma or colon; a number or word, character for character.
     Bare(&'a str),
     /// A string, whatever of it is escaped.
@@ -18,7 +18,7 @@ pub(super) fn says_the_same(text: &str, other: &str) -> bool {
 }
 
 /// `None` for what is no JSON.
-fn tokens(text: &str) -> Option<Vec<Token<'_>>> {
+fn tokens(text: &str) -> Option<Vec<JsonToken<'_>>> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
@@ -29,8 +29,8 @@ fn tokens(text: &str) -> Option<Vec<Token<'_>>> {
         };
         let (token, after) = rest.split_at(len);
         tokens.push(match first {
-            '"' => Token::Text(serde_json::from_str(token).ok()?),
-            _ => Token::Bare(token),
+            '"' => JsonToken::Text(serde_json::from_str(token).ok()?),
+            _ => JsonToken::Bare(token),
         });
         rest = after.trim_start();
     }

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::text::says_the_same;
-use super::{Change, Edit, LastSlot, NewHeader, NewSlot};
+use super::{Edit, HeaderChange, LastSlot, NewHeader, NewSlot};
 use crate::cost::{KdfCost, KdfKind};
 use crate::error::{Error, quote};
-use crate::luks2::Header;
+use crate::luks2::Luks2Header;
 use crate::luks2::metadata::{OBJECTS_MAX, parse_token};
-use crate::luks2::node::Node;
+use crate::luks2::node::JsonNode;
 use crate::options::parameters;
 use crate::token::{KEYRING_TOKEN, RECOVERY_TOKEN};
 
@@ -46,7 +46,12 @@ impl Edit {
     /// [`Error::InvalidToken`], [`Error::TokenInUse`], [`Error::TokenNotInUse`], [`Error::NoFreeToken`],
     /// [`Error::SlotNotInUse`], [`Error::MetadataFull`]; [`Error::Parameters`] for LUKS1; why the header must be left
     /// alone.
-    pub fn set_token(&self, token: &str, place: TokenPlace, slots: TokenSlots) -> Result<(Change<'_>, u32), Error> {
+    pub fn set_token(
+        &self,
+        token: &str,
+        place: TokenPlace,
+        slots: TokenSlots,
+    ) -> Result<(HeaderChange<'_>, u32), Error> {
         self.check_usable()?;
         let luks2 = self.luks2("tokens")?;
         let header = luks2.header;
@@ -76,7 +81,7 @@ impl Edit {
         description: &str,
         place: TokenPlace,
         slots: TokenSlots,
-    ) -> Result<(Change<'_>, u32), Error> {
+    ) -> Result<(HeaderChange<'_>, u32), Error> {
         let fits = (1..=DESCRIPTION_LEN_MAX).contains(&description.len());
         if !fits || description.contains('\0') {
             let most = DESCRIPTION_LEN_MAX;
@@ -90,7 +95,7 @@ impl Edit {
     ///
     /// # Errors
     /// [`Error::TokenNotInUse`]; [`Error::Parameters`] for LUKS1; why the header must be left alone.
-    pub fn remove_token(&self, id: u32) -> Result<Change<'_>, Error> {
+    pub fn remove_token(&self, id: u32) -> Result<HeaderChange<'_>, Error> {
         self.check_usable()?;
         let luks2 = self.luks2("tokens")?;
         let header = luks2.header;
@@ -108,7 +113,7 @@ impl Edit {
     /// # Errors
     /// [`Error::TokenNotInUse`]; [`Error::Parameters`] where it was not, and for LUKS1; why the header must be left
     /// alone.
-    pub fn unassign_token(&self, id: u32, slot: u32) -> Result<Change<'_>, Error> {
+    pub fn unassign_token(&self, id: u32, slot: u32) -> Result<HeaderChange<'_>, Error> {
         self.check_usable()?;
         let luks2 = self.luks2("tokens")?;
         let header = luks2.header;
@@ -134,7 +139,7 @@ impl Edit {
         key: &[u8],
         recovery_key: &[u8],
         slot: Option<u32>,
-    ) -> Result<(Change<'_>, u32, u32), Error> {
+    ) -> Result<(HeaderChange<'_>, u32, u32), Error> {
         self.luks2("recovery keys")?;
         self.add_bound(key, recovery_key, slot, json!({"type": RECOVERY_TOKEN}))
     }
@@ -150,7 +155,7 @@ impl Edit {
         secret: &[u8],
         slot: Option<u32>,
         mut token: Value,
-    ) -> Result<(Change<'_>, u32, u32), Error> {
+    ) -> Result<(HeaderChange<'_>, u32, u32), Error> {
         let luks2 = self.luks2("tokens")?;
         let header = luks2.header;
         let id = number(header, TokenPlace::default())?;
@@ -164,7 +169,7 @@ impl Edit {
         let mut json: Value = serde_json::from_slice(json).map_err(kept)?;
         token["keyslots"] = json!([slot.to_string()]);
         json["tokens"][id.to_string()] = token;
-        let change = Change { material: change.material, ..luks2.rewrite(json)? };
+        let change = HeaderChange { material: change.material, ..luks2.rewrite(json)? };
         Ok((change, slot, id))
     }
 
@@ -174,7 +179,7 @@ impl Edit {
     /// # Errors
     /// [`Error::TokenNotInUse`]; [`Error::Parameters`] where the old token has not one key slot of its own; as
     /// [`remove`](Self::remove).
-    pub fn end_replacement(&self, old: u32, new: u32) -> Result<Change<'_>, Error> {
+    pub fn end_replacement(&self, old: u32, new: u32) -> Result<HeaderChange<'_>, Error> {
         let luks2 = self.luks2("tokens")?;
         let tokens = &luks2.header.metadata.tokens;
         let slots = |id| tokens.get(&id).map(|token| &*token.keyslots).ok_or(Error::TokenNotInUse(id));
@@ -196,12 +201,12 @@ impl Edit {
                 new.shift_remove("replaces");
             }
         }
-        Ok(Change { doomed: change.doomed, ..luks2.rewrite(json)? })
+        Ok(HeaderChange { doomed: change.doomed, ..luks2.rewrite(json)? })
     }
 }
 
 /// The token in `text`, if it is one.
-fn parsed(text: &str, header: &Header) -> Result<Value, Error> {
+fn parsed(text: &str, header: &Luks2Header) -> Result<Value, Error> {
     let wrong = |why: String| Error::InvalidToken(why);
     let token: Value = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
     if !says_the_same(text, &token.to_string()) {
@@ -212,7 +217,7 @@ fn parsed(text: &str, header: &Header) -> Result<Value, Error> {
         return Err(wrong("it has a character U+0000".to_owned()));
     }
     let has_slot = |slot| header.metadata.keyslots.contains_key(&slot);
-    let known = parse_token(&Node::root(&token), has_slot).map_err(wrong)?;
+    let known = parse_token(&JsonNode::root(&token), has_slot).map_err(wrong)?;
     if known.kind == KEYRING_TOKEN {
         let members = token.as_object().map_or(0, serde_json::Map::len);
         if members != 3 || known.key_description.is_none() {
@@ -248,7 +253,7 @@ fn has_nul(value: &Value) -> bool {
     }
 }
 
-fn number(header: &Header, place: TokenPlace) -> Result<u32, Error> {
+fn number(header: &Luks2Header, place: TokenPlace) -> Result<u32, Error> {
     let tokens = &header.metadata.tokens;
     match place.id {
         Some(id) if id >= OBJECTS_MAX => {
@@ -263,7 +268,7 @@ fn number(header: &Header, place: TokenPlace) -> Result<u32, Error> {
     }
 }
 
-fn assign(header: &Header, token: &mut Value, slots: TokenSlots) -> Result<(), Error> {
+fn assign(header: &Luks2Header, token: &mut Value, slots: TokenSlots) -> Result<(), Error> {
     let known = &header.metadata.keyslots;
     let new: Vec<u32> = match slots {
         TokenSlots::AsGiven => Vec::new(),

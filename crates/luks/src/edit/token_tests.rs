@@ -4,8 +4,8 @@ use std::io::Cursor;
 
 use serde_json::{Value, json};
 
-use super::{Change, Edit, TokenPlace, TokenSlots};
-use crate::format::Version;
+use super::{Edit, HeaderChange, TokenPlace, TokenSlots};
+use crate::format::LuksVersion;
 use crate::testing::{Image, PASSPHRASE};
 use crate::{Error, ErrorKind, UnlockOptions, recovery};
 
@@ -19,7 +19,7 @@ fn edit(image: &Image) -> Edit {
     Edit::load(&mut Cursor::new(&image.bytes), size(image)).unwrap()
 }
 
-fn edited(image: &mut Image, change: impl FnOnce(&Edit) -> Result<Change<'_>, Error>) {
+fn edited(image: &mut Image, change: impl FnOnce(&Edit) -> Result<HeaderChange<'_>, Error>) {
     let size = size(image);
     let edit = edit(image);
     let change = change(&edit).unwrap();
@@ -200,7 +200,7 @@ fn luks1_and_headers_that_must_be_left_alone_take_no_tokens() {
     });
     let luks1 = Image::luks1();
     for (image, kind, version) in
-        [(changing, ErrorKind::Device, Version::Luks2), (luks1, ErrorKind::Parameters, Version::Luks1)]
+        [(changing, ErrorKind::Device, LuksVersion::Luks2), (luks1, ErrorKind::Parameters, LuksVersion::Luks1)]
     {
         let edit = edit(&image);
         let place = TokenPlace::default();

@@ -3,10 +3,10 @@
 use std::io::{Read, Seek, Write};
 
 use super::repair::usual_sector;
-use super::{DIGEST_LEN, HEADER_LEN, Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN};
-use super::{SLOTS, SLOTS_OFFSET, Slot};
+use super::{DIGEST_LEN, HEADER_LEN, Luks1Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN};
+use super::{KeySlot, SLOTS, SLOTS_OFFSET};
 use crate::af::STRIPES;
-use crate::area::{Extent, KeyArea, fill_random, is_null_cipher, stripes_len};
+use crate::area::{Area, KeyArea, fill_random, is_null_cipher, stripes_len};
 use crate::cost::{KdfKind, new_kdf, pbkdf2_iterations};
 use crate::device::{flush, write_at};
 use crate::error::Error;
@@ -33,7 +33,7 @@ pub(crate) fn format(
     options: &FormatOptions,
 ) -> Result<(), Error> {
     check_options(options)?;
-    let layout = Layout::new(options)?;
+    let layout = Luks1Layout::new(options)?;
     if !options.detached {
         let data_offset = u64::from(layout.payload_sector) * 512;
         let needed = data_offset + 512;
@@ -50,7 +50,7 @@ pub(crate) fn format(
     write_at(device, 0, &[0; 4096])?;
     flush(device)?;
     for sector in layout.slot_sectors {
-        let extent = Extent::of_stripes(u64::from(sector) * 512, options.key_len);
+        let extent = Area::of_stripes(u64::from(sector) * 512, options.key_len);
         fill_random(device, extent, &random)?;
     }
     let area = KeyArea {
@@ -69,22 +69,22 @@ pub(crate) fn format(
 
 /// Bytes up to the end of the last slot.
 pub(crate) fn header_len(options: &FormatOptions) -> Result<u64, Error> {
-    let layout = Layout::new(options)?;
+    let layout = Luks1Layout::new(options)?;
     let last = u64::from(layout.slot_sectors[SLOTS - 1]) * 512;
     Ok((last + stripes_len(options.key_len)).next_multiple_of(4096))
 }
 
 pub(crate) fn data_start(options: &FormatOptions) -> Result<u64, Error> {
-    Layout::new(options).map(|layout| u64::from(layout.payload_sector) * 512)
+    Luks1Layout::new(options).map(|layout| u64::from(layout.payload_sector) * 512)
 }
 
 /// Where the slots and the data are.
-struct Layout {
+struct Luks1Layout {
     slot_sectors: [u32; SLOTS],
     payload_sector: u32,
 }
 
-impl Layout {
+impl Luks1Layout {
     fn new(options: &FormatOptions) -> Result<Self, Error> {
         let too_long = || parameters("the volume key is too long");
         let mut slot_sectors = [0; SLOTS];
@@ -148,7 +148,13 @@ pub(crate) fn split_cipher(cipher: &str) -> (&str, &str) {
     }
 }
 
-fn new_header(options: &FormatOptions, layout: &Layout, hash: Hash, key: &[u8], kdf: &Kdf) -> Result<Header, Error> {
+fn new_header(
+    options: &FormatOptions,
+    layout: &Luks1Layout,
+    hash: Hash,
+    key: &[u8],
+    kdf: &Kdf,
+) -> Result<Luks1Header, Error> {
     let Kdf::Pbkdf2 { iterations, salt, .. } = kdf else {
         return Err(parameters("LUKS1 has PBKDF2 only"));
     };
@@ -164,9 +170,10 @@ fn new_header(options: &FormatOptions, layout: &Layout, hash: Hash, key: &[u8], 
     hash.pbkdf2(key, &digest_salt, digest_iterations, &mut digest);
     let mut slots = [const { None }; SLOTS];
     let number = options.slot as usize;
-    slots[number] = Some(Slot { iterations: *iterations, salt: salt_array(salt), sector: layout.slot_sectors[number] });
+    slots[number] =
+        Some(KeySlot { iterations: *iterations, salt: salt_array(salt), sector: layout.slot_sectors[number] });
     let (cipher_name, cipher_mode) = split_cipher(&options.cipher);
-    Ok(Header {
+    Ok(Luks1Header {
         cipher_name: cipher_name.to_owned(),
         cipher_mode: cipher_mode.to_owned(),
         hash: options.hash.clone(),
@@ -189,7 +196,7 @@ fn salt_array(salt: &[u8]) -> [u8; SALT_LEN] {
     out
 }
 
-pub(crate) fn encode(header: &Header) -> [u8; HEADER_LEN] {
+pub(crate) fn encode(header: &Luks1Header) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
     let mut put = |offset: usize, value: &[u8]| {
         bytes[offset..offset + value.len()].copy_from_slice(value);

@@ -23,13 +23,13 @@ pub(crate) use self::format::{WORD_LEN_MAX, data_start, encode, format, header_l
 pub(crate) use self::repair::{places, repaired};
 
 use crate::af::STRIPES;
-use crate::area::{Extent, KEY_LEN_MAX};
+use crate::area::{Area, KEY_LEN_MAX};
 use crate::device::{check_end, read_at};
 use crate::error::{Error, quote};
 use crate::hash::{HASH_LEN_MIN, Hash};
 use crate::kdf::SALT_LEN;
 use crate::luks2::binary::{array, text};
-use crate::segment::{Segment, SegmentPolicy, check_offset, checked_cipher};
+use crate::segment::{DataSegment, SegmentPolicy, check_offset, checked_cipher};
 
 /// Bytes in the header.
 pub const HEADER_LEN: usize = 592;
@@ -48,7 +48,7 @@ pub(crate) const SLOT_LEN: usize = 48;
 
 /// A LUKS1 header that has been checked.
 #[derive(Clone, Debug)]
-pub struct Header {
+pub struct Luks1Header {
     /// For example `aes`.
     pub cipher_name: String,
     /// For example `xts-plain64`.
@@ -68,7 +68,7 @@ pub struct Header {
     /// UUID of the volume, as text. It is only shown, so anything goes.
     pub uuid: String,
     /// Active key slots; `None` where a slot is free.
-    pub slots: [Option<Slot>; SLOTS],
+    pub slots: [Option<KeySlot>; SLOTS],
     /// First 512-byte sector of the stripes of each slot, free ones included.
     pub sectors: [u32; SLOTS],
     /// Key slots of which the header says what cannot be, with what that is. They count as neither free nor in use: the
@@ -80,7 +80,7 @@ pub struct Header {
 
 /// An active key slot.
 #[derive(Clone, Debug)]
-pub struct Slot {
+pub struct KeySlot {
     /// PBKDF2 iterations.
     pub iterations: u32,
     /// PBKDF2 salt.
@@ -93,7 +93,7 @@ pub struct Slot {
 ///
 /// # Errors
 /// [`Error::Truncated`], [`Error::Invalid`] or [`Error::Io`].
-pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header, Error> {
+pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Luks1Header, Error> {
     let mut bytes = [0; HEADER_LEN];
     read_at(device, 0, &mut bytes, "the LUKS1 header")?;
     let mut header = parse(&bytes)?;
@@ -108,7 +108,7 @@ pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header,
     Ok(header)
 }
 
-impl Header {
+impl Luks1Header {
     /// The cipher word, for example `aes-xts-plain64`.
     #[must_use]
     pub fn encryption(&self) -> String {
@@ -120,25 +120,25 @@ impl Header {
     /// # Errors
     /// [`Error::NullCipher`] and [`Error::Parameters`] as `policy` says,
     /// [`Error::NotSupported`] for other ciphers.
-    pub fn segments(&self, policy: SegmentPolicy) -> Result<Vec<Segment>, Error> {
+    pub fn segments(&self, policy: SegmentPolicy) -> Result<Vec<DataSegment>, Error> {
         let cipher = checked_cipher(&self.encryption(), policy)?;
         let offset = u64::from(self.payload_sector) * 512;
         check_offset(offset, policy)?;
-        Ok(vec![Segment { cipher: Some(cipher), sector_size: 512, offset, size: None, iv_tweak: 0 }])
+        Ok(vec![DataSegment { cipher: Some(cipher), sector_size: 512, offset, size: None, iv_tweak: 0 }])
     }
 
     /// Slots, free ones too since one day they are used, must lie behind the header, before the data,
     /// on the device, and apart. Where the data is says nothing about this device: the header may be
     /// detached. Those at their usual places are looked at first: another one that lies over them is wrong.
     fn check_areas(&mut self, device_size: u64) -> Result<(), Error> {
-        let mut taken = Taken::new(self);
+        let mut taken = TakenAreas::new(self);
         let is_usual = |number: usize| repair::usual_sector(number, self.key_len) == Some(self.sectors[number]);
         let mut numbers: [usize; SLOTS] = std::array::from_fn(|number| number);
         numbers.sort_by_key(|&number| (!is_usual(number), self.slots[number].is_none()));
         let mut odd = Vec::new();
         for number in numbers {
             let name = format!("key slot {number}");
-            let extent = Extent::of_stripes(u64::from(self.sectors[number]) * 512, self.key_len);
+            let extent = Area::of_stripes(u64::from(self.sectors[number]) * 512, self.key_len);
             if let Err(reason) = taken.take(&name, extent) {
                 odd.push((number, format!("{name} {reason}")));
                 continue;
@@ -176,27 +176,27 @@ impl Header {
         }
     }
 
-    pub(crate) fn active_slots(&self) -> impl Iterator<Item = (u32, &Slot)> {
+    pub(crate) fn active_slots(&self) -> impl Iterator<Item = (u32, &KeySlot)> {
         let numbered = (0_u32..).zip(&self.slots);
         numbered.filter_map(|(number, slot)| Some((number, slot.as_ref()?)))
     }
 }
 
 /// Places that are taken, each with its name.
-struct Taken {
+struct TakenAreas {
     /// Where the data begins; 0 for a detached header.
     payload: u64,
-    places: Vec<(String, Extent)>,
+    places: Vec<(String, Area)>,
 }
 
-impl Taken {
-    fn new(header: &Header) -> Self {
+impl TakenAreas {
+    fn new(header: &Luks1Header) -> Self {
         let payload = u64::from(header.payload_sector) * 512;
-        Self { payload, places: vec![("the header".to_owned(), Extent { offset: 0, size: 1024 })] }
+        Self { payload, places: vec![("the header".to_owned(), Area { offset: 0, size: 1024 })] }
     }
 
     /// Takes a place for stripes, if it is free.
-    fn take(&mut self, name: &str, extent: Extent) -> Result<(), String> {
+    fn take(&mut self, name: &str, extent: Area) -> Result<(), String> {
         let end = extent.end().unwrap_or(u64::MAX);
         if self.payload != 0 && end > self.payload {
             return Err("reaches into the data".to_owned());
@@ -209,9 +209,9 @@ impl Taken {
     }
 }
 
-impl Slot {
-    pub(crate) fn extent(&self, key_len: u32) -> Extent {
-        Extent::of_stripes(u64::from(self.sector) * 512, key_len)
+impl KeySlot {
+    pub(crate) fn extent(&self, key_len: u32) -> Area {
+        Area::of_stripes(u64::from(self.sector) * 512, key_len)
     }
 }
 
@@ -225,7 +225,7 @@ pub(crate) fn hash(name: &str) -> Result<Hash, Error> {
     Ok(hash)
 }
 
-pub(crate) fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Header, Error> {
+pub(crate) fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Luks1Header, Error> {
     let key_len = be32(bytes, 108);
     if !(1..=KEY_LEN_MAX).contains(&key_len) {
         return Err(Error::invalid(format!("a volume key of {key_len} bytes, 1 to {KEY_LEN_MAX} are possible")));
@@ -242,7 +242,7 @@ pub(crate) fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Header, Error> {
             Err(reason) => odd.push((u32::try_from(number).unwrap_or(0), format!("key slot {number} {reason}"))),
         }
     }
-    Ok(Header {
+    Ok(Luks1Header {
         cipher_name: word(&bytes[8..40], "cipher name")?,
         cipher_mode: word(&bytes[40..72], "cipher mode")?,
         hash: word(&bytes[72..104], "hash")?,
@@ -260,7 +260,7 @@ pub(crate) fn parse(bytes: &[u8; HEADER_LEN]) -> Result<Header, Error> {
 }
 
 /// The slot, if it is active; or what is wrong with it.
-fn parse_slot(bytes: &[u8; HEADER_LEN], number: usize) -> Result<Option<Slot>, String> {
+fn parse_slot(bytes: &[u8; HEADER_LEN], number: usize) -> Result<Option<KeySlot>, String> {
     let start = slot_start(number);
     let stripes = be32(bytes, start + STRIPES_FIELD);
     if stripes != STRIPES {
@@ -275,7 +275,7 @@ fn parse_slot(bytes: &[u8; HEADER_LEN], number: usize) -> Result<Option<Slot>, S
     if iterations == 0 {
         return Err("has 0 PBKDF2 iterations".to_owned());
     }
-    Ok(Some(Slot { iterations, salt: array(bytes, start + 8), sector: be32(bytes, start + 40) }))
+    Ok(Some(KeySlot { iterations, salt: array(bytes, start + 8), sector: be32(bytes, start + 40) }))
 }
 
 /// The first sector of the stripes of each slot, free ones included.

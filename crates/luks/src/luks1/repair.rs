@@ -6,9 +6,9 @@
 
 use std::io::{Read, Seek};
 
-use super::{HEADER_LEN, Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOTS, STRIPES_FIELD, Taken, be32, slot_start};
+use super::{HEADER_LEN, Luks1Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOTS, STRIPES_FIELD, TakenAreas, be32, slot_start};
 use crate::af::STRIPES;
-use crate::area::{Extent, stripes_len};
+use crate::area::{Area, stripes_len};
 use crate::device::read_at;
 use crate::error::{Error, Guess};
 
@@ -20,11 +20,11 @@ const SALT: usize = 8;
 const PLACE: usize = 40;
 
 /// First sector of a place for stripes that lies on the device, and whether anything is there.
-type Place = (u32, bool);
+type StripeArea = (u32, bool);
 
 /// How much of an odd key slot is left.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Left {
+enum SlotRemains {
     /// All that opens it, but for its place.
     InUse,
     /// All of it but its state.
@@ -44,7 +44,7 @@ pub(super) fn usual_sector(number: usize, key_len: u32) -> Option<u32> {
 
 /// Where the odd slots of the header `raw` may lie on `device`, which has `size` bytes: where it says so, and where they
 /// usually do.
-pub(crate) fn places(device: &mut (impl Read + Seek), header: &Header, raw: &[u8], size: u64) -> Vec<Place> {
+pub(crate) fn places(device: &mut (impl Read + Seek), header: &Luks1Header, raw: &[u8], size: u64) -> Vec<StripeArea> {
     let Some(raw) = raw.first_chunk::<HEADER_LEN>() else {
         return Vec::new();
     };
@@ -64,43 +64,43 @@ fn stated(raw: &[u8; HEADER_LEN], number: usize) -> u32 {
     be32(raw, slot_start(number) + PLACE)
 }
 
-fn extent(sector: u32, header: &Header) -> Extent {
-    Extent::of_stripes(u64::from(sector) * 512, header.key_len)
+fn extent(sector: u32, header: &Luks1Header) -> Area {
+    Area::of_stripes(u64::from(sector) * 512, header.key_len)
 }
 
-fn left(raw: &[u8; HEADER_LEN], number: usize) -> Left {
+fn left(raw: &[u8; HEADER_LEN], number: usize) -> SlotRemains {
     let start = slot_start(number);
     let (state, iterations) = (be32(raw, start), be32(raw, start + ITERATIONS));
     let is_set = |bytes: &[u8]| bytes.iter().any(|&byte| byte != 0);
     // Of 32 random bytes, no eight are zero.
     let is_salted = raw[start + SALT..start + PLACE].chunks(8).all(is_set);
     match state {
-        SLOT_INACTIVE => Left::Free,
-        SLOT_ACTIVE if iterations != 0 => Left::InUse,
-        SLOT_ACTIVE => Left::TooLittle,
-        _ if iterations != 0 && is_salted && be32(raw, start + STRIPES_FIELD) == STRIPES => Left::AllButState,
-        _ if is_set(&raw[start + ITERATIONS..start + PLACE]) => Left::TooLittle,
-        _ => Left::Free,
+        SLOT_INACTIVE => SlotRemains::Free,
+        SLOT_ACTIVE if iterations != 0 => SlotRemains::InUse,
+        SLOT_ACTIVE => SlotRemains::TooLittle,
+        _ if iterations != 0 && is_salted && be32(raw, start + STRIPES_FIELD) == STRIPES => SlotRemains::AllButState,
+        _ if is_set(&raw[start + ITERATIONS..start + PLACE]) => SlotRemains::TooLittle,
+        _ => SlotRemains::Free,
     }
 }
 
 /// Chooses places for odd key slots.
 struct Choice<'a> {
-    header: &'a Header,
+    header: &'a Luks1Header,
     raw: &'a [u8; HEADER_LEN],
-    places: &'a [Place],
-    taken: Taken,
+    places: &'a [StripeArea],
+    taken: TakenAreas,
     /// The others lie where programs of today put them.
     is_usual: bool,
 }
 
 impl<'a> Choice<'a> {
-    fn new(header: &'a Header, raw: &'a [u8; HEADER_LEN], places: &'a [Place]) -> Result<Self, Error> {
+    fn new(header: &'a Luks1Header, raw: &'a [u8; HEADER_LEN], places: &'a [StripeArea]) -> Result<Self, Error> {
         let is_odd = |number: usize| header.odd.iter().any(|&(odd, _)| odd as usize == number);
         let usual = |number: usize| usual_sector(number, header.key_len);
         let sound: Vec<usize> = (0..SLOTS).filter(|&number| !is_odd(number)).collect();
         let is_usual = sound.is_empty() || sound.iter().any(|&number| usual(number) == Some(header.sectors[number]));
-        let mut taken = Taken::new(header);
+        let mut taken = TakenAreas::new(header);
         for number in sound {
             let name = format!("key slot {number}");
             let place = extent(header.sectors[number], header);
@@ -155,50 +155,50 @@ impl<'a> Choice<'a> {
 /// [`Error::Repair`] where that does not follow from the rest; without `force`, where a slot would have to be guessed at
 /// or given up.
 pub(crate) fn repaired(
-    header: &Header,
+    header: &Luks1Header,
     raw: &[u8; HEADER_LEN],
-    places: &[Place],
+    places: &[StripeArea],
     force: bool,
 ) -> Result<[u8; HEADER_LEN], Error> {
     let mut choice = Choice::new(header, raw, places)?;
     let mut odd: Vec<_> = header.odd.iter().map(|&(number, _)| (left(raw, number as usize), number as usize)).collect();
     // No free slot takes the place of one in use.
     odd.sort();
-    let opens = header.active_slots().next().is_some() || odd.iter().any(|&(left, _)| left == Left::InUse);
+    let opens = header.active_slots().next().is_some() || odd.iter().any(|&(left, _)| left == SlotRemains::InUse);
     let mut repaired = *raw;
     for (mut left, number) in odd {
         let name = format!("key slot {number}");
-        let guessed = if left == Left::AllButState { choice.stated(number, false) } else { None };
-        if left == Left::AllButState && guessed.is_none() {
-            left = Left::TooLittle;
+        let guessed = if left == SlotRemains::AllButState { choice.stated(number, false) } else { None };
+        if left == SlotRemains::AllButState && guessed.is_none() {
+            left = SlotRemains::TooLittle;
         }
-        let is_free = matches!(left, Left::TooLittle | Left::Free);
+        let is_free = matches!(left, SlotRemains::TooLittle | SlotRemains::Free);
         let sector = guessed.map_or_else(|| choice.place(number, is_free), Ok)?;
         let start = slot_start(number);
         repaired[start + PLACE..start + STRIPES_FIELD].copy_from_slice(&sector.to_be_bytes());
         repaired[start + STRIPES_FIELD..start + STRIPES_FIELD + 4].copy_from_slice(&STRIPES.to_be_bytes());
         match left {
-            Left::InUse => continue,
-            Left::AllButState if !force => {
+            SlotRemains::InUse => continue,
+            SlotRemains::AllButState if !force => {
                 let odd = format!("{name} could be of a passphrase and does not say so any more");
                 return Err(Error::Guess { odd, would: Guess::InUse });
             }
-            Left::AllButState => {
+            SlotRemains::AllButState => {
                 repaired[start..start + ITERATIONS].copy_from_slice(&SLOT_ACTIVE.to_be_bytes());
                 continue;
             }
-            Left::TooLittle if !force => {
+            SlotRemains::TooLittle if !force => {
                 let odd = format!("what is left of {name} opens nothing and could be of a passphrase");
                 return Err(Error::Guess { odd, would: Guess::Free });
             }
-            Left::TooLittle if !opens => {
+            SlotRemains::TooLittle if !opens => {
                 return Err(Error::Repair(format!(
                     "what is left of {name} opens nothing, and it could be the last one; only a backup of the header \
                      has the rest"
                 )));
             }
-            Left::Free if be32(raw, start) == SLOT_INACTIVE => continue,
-            Left::TooLittle | Left::Free => {}
+            SlotRemains::Free if be32(raw, start) == SLOT_INACTIVE => continue,
+            SlotRemains::TooLittle | SlotRemains::Free => {}
         }
         repaired[start..start + ITERATIONS].copy_from_slice(&SLOT_INACTIVE.to_be_bytes());
         repaired[start + ITERATIONS..start + PLACE].fill(0);

@@ -5,14 +5,14 @@ use std::io::{Read, Seek};
 use cryptline_sys::SecretBuf;
 use subtle::ConstantTimeEq;
 
-use super::{DIGEST_LEN, Header, Slot};
+use super::{DIGEST_LEN, KeySlot, Luks1Header};
 use crate::area::{KeyArea, is_null_cipher};
 use crate::budget::{Budget, KdfLimits};
 use crate::error::Error;
 use crate::kdf::Kdf;
-use crate::unlock::{Attempts, UnlockOptions, Unlocked, check_passphrase};
+use crate::unlock::{Attempts, UnlockOptions, UnlockedSlot, check_passphrase};
 
-impl Header {
+impl Luks1Header {
     /// Tries `passphrase` on the active slots, lowest first, or on the one that is named.
     ///
     /// # Errors
@@ -22,20 +22,20 @@ impl Header {
         device: &mut (impl Read + Seek),
         passphrase: &[u8],
         options: &UnlockOptions,
-    ) -> Result<Unlocked, Error> {
+    ) -> Result<UnlockedSlot, Error> {
         check_passphrase(passphrase)?;
         let mut budget = Budget::new(options.limits);
         let mut attempts = Attempts::new(options.slot);
         for (number, slot) in self.slots_to_try(options) {
             let opened = self.open_slot(slot, device, passphrase, options, &mut budget);
             if let Some(key) = attempts.add(opened)? {
-                return Ok(Unlocked { key, slot: number });
+                return Ok(UnlockedSlot { key, slot: number });
             }
         }
         Err(attempts.failure())
     }
 
-    fn slots_to_try(&self, options: &UnlockOptions) -> impl Iterator<Item = (u32, &Slot)> {
+    fn slots_to_try(&self, options: &UnlockOptions) -> impl Iterator<Item = (u32, &KeySlot)> {
         let named = options.slot;
         let wanted = move |number: u32| named.is_none_or(|slot| slot == number);
         self.active_slots().filter(move |&(number, _)| wanted(number))
@@ -49,7 +49,7 @@ impl Header {
         }
     }
 
-    fn spend(&self, slot: &Slot, budget: &mut Budget) -> Result<(), Error> {
+    fn spend(&self, slot: &KeySlot, budget: &mut Budget) -> Result<(), Error> {
         let kdf = self.pbkdf2(slot.iterations, &slot.salt);
         budget.spend(&kdf, self.key_len as usize)?;
         budget.spend(&self.digest_kdf(), DIGEST_LEN)
@@ -79,7 +79,7 @@ impl Header {
     /// The volume key, or `None` when the passphrase is not this slot's.
     fn open_slot(
         &self,
-        slot: &Slot,
+        slot: &KeySlot,
         device: &mut (impl Read + Seek),
         passphrase: &[u8],
         options: &UnlockOptions,

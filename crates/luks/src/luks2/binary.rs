@@ -27,14 +27,14 @@ const CHECKSUM_LEN: usize = 64;
 
 /// Which of the two copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Copy {
+pub enum HeaderCopy {
     /// At offset 0.
     Primary,
     /// At offset `hdr_size`.
     Secondary,
 }
 
-impl Copy {
+impl HeaderCopy {
     /// "primary" or "secondary".
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ pub struct Binary {
 
 /// Result of a first look at a copy that is not good.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Damage {
+pub(crate) enum CopyDamage {
     /// No magic: there is no copy here at all.
     Missing,
     /// The device ends before the copy does.
@@ -89,7 +89,7 @@ pub(crate) enum Damage {
     },
 }
 
-impl std::fmt::Display for Damage {
+impl std::fmt::Display for CopyDamage {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Missing => out.write_str("missing"),
@@ -103,27 +103,29 @@ impl std::fmt::Display for Damage {
 impl Binary {
     /// Decodes the binary part of `copy` that was found at `offset`.
     /// The checksum is still to be checked.
-    pub(crate) fn decode(bytes: &[u8], copy: Copy, offset: u64) -> Result<Self, Damage> {
+    pub(crate) fn decode(bytes: &[u8], copy: HeaderCopy, offset: u64) -> Result<Self, CopyDamage> {
         if bytes.get(..6) != Some(&magic(copy)[..]) || bytes.len() < BINARY_LEN {
-            return Err(Damage::Missing);
+            return Err(CopyDamage::Missing);
         }
         let version = u16::from_be_bytes(array(bytes, 6));
         if version > 2 {
-            return Err(Damage::Newer(version));
+            return Err(CopyDamage::Newer(version));
         }
         if version != 2 {
-            return Err(Damage::Corrupt(format!("version {version}")));
+            return Err(CopyDamage::Corrupt(format!("version {version}")));
         }
         let copy_size = u64::from_be_bytes(array(bytes, 8));
         if !COPY_SIZES.contains(&copy_size) {
-            return Err(Damage::Corrupt(format!("header size {copy_size} is not allowed")));
+            return Err(CopyDamage::Corrupt(format!("header size {copy_size} is not allowed")));
         }
         let stated_offset = u64::from_be_bytes(array(bytes, 256));
         if stated_offset != offset {
-            return Err(Damage::Corrupt(format!("it says that it is at offset {stated_offset}, and is at {offset}")));
+            return Err(CopyDamage::Corrupt(format!(
+                "it says that it is at offset {stated_offset}, and is at {offset}"
+            )));
         }
-        if copy == Copy::Secondary && copy_size != offset {
-            return Err(Damage::Corrupt(format!("header size {copy_size} does not fit its offset {offset}")));
+        if copy == HeaderCopy::Secondary && copy_size != offset {
+            return Err(CopyDamage::Corrupt(format!("header size {copy_size} does not fit its offset {offset}")));
         }
         Ok(Self {
             copy_size,
@@ -137,15 +139,15 @@ impl Binary {
     }
 
     /// Checks the checksum over the whole copy.
-    pub(crate) fn verify(&self, whole: &[u8]) -> Result<(), Damage> {
+    pub(crate) fn verify(&self, whole: &[u8]) -> Result<(), CopyDamage> {
         let Ok(hash) = Hash::by_name(&self.checksum_hash) else {
             let name = quote(&self.checksum_hash);
-            return Err(Damage::Corrupt(format!("unknown checksum {name}")));
+            return Err(CopyDamage::Corrupt(format!("unknown checksum {name}")));
         };
         let len = hash.output_len();
         let stored = &whole[CHECKSUM_OFFSET..CHECKSUM_OFFSET + len];
         if checksum(hash, whole)[..len] != *stored {
-            return Err(Damage::Corrupt("checksum mismatch".into()));
+            return Err(CopyDamage::Corrupt("checksum mismatch".into()));
         }
         Ok(())
     }
@@ -154,7 +156,7 @@ impl Binary {
     ///
     /// # Panics
     /// When `json` does not fit, or a text is too long for its field: both checked before.
-    pub(crate) fn encode(&self, copy: Copy, json: &[u8]) -> Vec<u8> {
+    pub(crate) fn encode(&self, copy: HeaderCopy, json: &[u8]) -> Vec<u8> {
         let len = usize::try_from(self.copy_size).expect("at most 4 MiB");
         let mut bytes = vec![0; len];
         let mut put = |offset: usize, value: &[u8]| {
@@ -182,7 +184,7 @@ impl Binary {
     ///
     /// # Panics
     /// When `json` does not fit, which is checked before.
-    pub(crate) fn renew(&self, old: &[u8], copy: Copy, json: &[u8]) -> Result<Vec<u8>, Error> {
+    pub(crate) fn renew(&self, old: &[u8], copy: HeaderCopy, json: &[u8]) -> Result<Vec<u8>, Error> {
         let hash = Hash::by_name(&self.checksum_hash)?;
         let len = usize::try_from(self.copy_size).expect("at most 4 MiB");
         let mut bytes = vec![0; len];
@@ -203,10 +205,10 @@ impl Binary {
 
     /// Where `copy` lies, in bytes.
     #[must_use]
-    pub fn offset(&self, copy: Copy) -> u64 {
+    pub fn offset(&self, copy: HeaderCopy) -> u64 {
         match copy {
-            Copy::Primary => 0,
-            Copy::Secondary => self.copy_size,
+            HeaderCopy::Primary => 0,
+            HeaderCopy::Secondary => self.copy_size,
         }
     }
 }
@@ -220,10 +222,10 @@ pub(crate) fn checksum(hash: Hash, whole: &[u8]) -> [u8; CHECKSUM_LEN] {
     sum
 }
 
-fn magic(copy: Copy) -> [u8; 6] {
+fn magic(copy: HeaderCopy) -> [u8; 6] {
     match copy {
-        Copy::Primary => crate::MAGIC,
-        Copy::Secondary => MAGIC_SECONDARY,
+        HeaderCopy::Primary => crate::MAGIC,
+        HeaderCopy::Secondary => MAGIC_SECONDARY,
     }
 }
 

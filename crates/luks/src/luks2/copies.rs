@@ -22,8 +22,8 @@
 
 use std::io::{Read, Seek};
 
-use super::Header;
-use super::binary::{BINARY_LEN, Binary, COPY_SIZES, Copy, Damage};
+use super::Luks2Header;
+use super::binary::{BINARY_LEN, Binary, COPY_SIZES, CopyDamage, HeaderCopy};
 use super::metadata::Metadata;
 use super::node::{Reason, parse_area};
 use super::validate::{header_end, validate};
@@ -38,7 +38,7 @@ pub(super) enum Bar {
     /// The device may be a LUKS volume no longer.
     OtherContents { what: &'static str, damage: String, left: u64 },
     /// The copy in use is not the newest.
-    NotUnderstood { copy: Copy, used: Copy, reason: String },
+    NotUnderstood { copy: HeaderCopy, used: HeaderCopy, reason: String },
 }
 
 impl Bar {
@@ -58,13 +58,13 @@ struct Good {
     metadata: Metadata,
 }
 
-type Candidate = Result<Good, Damage>;
+type Candidate = Result<Good, CopyDamage>;
 
 /// How one of the two copies was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyState {
     /// Which copy.
-    pub copy: Copy,
+    pub copy: HeaderCopy,
     /// Its epoch, if its checksum is right.
     pub epoch: Option<u64>,
     /// Damage of the copy, if there is any.
@@ -72,10 +72,10 @@ pub struct CopyState {
 }
 
 impl CopyState {
-    fn of(copy: Copy, candidate: &Candidate) -> Self {
+    fn of(copy: HeaderCopy, candidate: &Candidate) -> Self {
         let epoch = match candidate {
             Ok(good) => Some(good.binary.epoch),
-            Err(Damage::NotUnderstood { epoch, .. }) => Some(*epoch),
+            Err(CopyDamage::NotUnderstood { epoch, .. }) => Some(*epoch),
             Err(_) => None,
         };
         Self { copy, epoch, damage: candidate.as_ref().err().map(ToString::to_string) }
@@ -83,17 +83,17 @@ impl CopyState {
 }
 
 /// Reads the header of `device`, which has `device_size` bytes, for who only reads: it may be that nothing must be
-/// written ([`Header::check_writable`]).
+/// written ([`Luks2Header::check_writable`]).
 ///
 /// # Errors
 /// [`Error::NotLuks`] when there is no trace of either copy, [`Error::BothCopiesDamaged`],
 /// [`Error::Truncated`], [`Error::Invalid`] or [`Error::Io`].
-pub fn look(device: &mut (impl Read + Seek), device_size: u64) -> Result<Header, Error> {
-    let primary = read_copy(device, device_size, Copy::Primary, 0)?;
+pub fn look(device: &mut (impl Read + Seek), device_size: u64) -> Result<Luks2Header, Error> {
+    let primary = read_copy(device, device_size, HeaderCopy::Primary, 0)?;
     let secondary = match &primary {
         Ok(good) => {
             let offset = good.binary.copy_size;
-            read_copy(device, device_size, Copy::Secondary, offset)?
+            read_copy(device, device_size, HeaderCopy::Secondary, offset)?
         }
         Err(_) => search_secondary(device, device_size)?,
     };
@@ -144,18 +144,23 @@ fn checked_metadata(area: &[u8], copy_size: u64) -> Result<Metadata, Reason> {
 
 /// The first good secondary copy, or what is wrong with the most promising one.
 fn search_secondary(device: &mut (impl Read + Seek), device_size: u64) -> Result<Candidate, Error> {
-    let mut best = Damage::Missing;
+    let mut best = CopyDamage::Missing;
     for offset in COPY_SIZES {
-        match read_copy(device, device_size, Copy::Secondary, offset)? {
+        match read_copy(device, device_size, HeaderCopy::Secondary, offset)? {
             Ok(good) => return Ok(Ok(good)),
-            Err(damage) if best == Damage::Missing => best = damage,
+            Err(damage) if best == CopyDamage::Missing => best = damage,
             Err(_) => {}
         }
     }
     Ok(Err(best))
 }
 
-fn read_copy(device: &mut (impl Read + Seek), device_size: u64, copy: Copy, offset: u64) -> Result<Candidate, Error> {
+fn read_copy(
+    device: &mut (impl Read + Seek),
+    device_size: u64,
+    copy: HeaderCopy,
+    offset: u64,
+) -> Result<Candidate, Error> {
     let mut whole = vec![0; BINARY_LEN];
     let binary_end = offset + to_u64(BINARY_LEN);
     if binary_end > device_size {
@@ -168,7 +173,7 @@ fn read_copy(device: &mut (impl Read + Seek), device_size: u64, copy: Copy, offs
     };
     let end = offset + binary.copy_size;
     if end > device_size {
-        return Ok(Err(Damage::Truncated { needed: end }));
+        return Ok(Err(CopyDamage::Truncated { needed: end }));
     }
     // At most 4 MiB: the size is one of the legal ones.
     whole.resize(usize::try_from(binary.copy_size).unwrap_or(BINARY_LEN), 0);
@@ -178,26 +183,31 @@ fn read_copy(device: &mut (impl Read + Seek), device_size: u64, copy: Copy, offs
 }
 
 /// Tells a copy that the device cuts off from one that is not there.
-fn short(device: &mut (impl Read + Seek), device_size: u64, copy: Copy, offset: u64) -> Result<Damage, Error> {
+fn short(
+    device: &mut (impl Read + Seek),
+    device_size: u64,
+    copy: HeaderCopy,
+    offset: u64,
+) -> Result<CopyDamage, Error> {
     let mut magic = [0; 6];
-    if copy == Copy::Secondary || offset + to_u64(magic.len()) > device_size {
-        return Ok(Damage::Missing);
+    if copy == HeaderCopy::Secondary || offset + to_u64(magic.len()) > device_size {
+        return Ok(CopyDamage::Missing);
     }
     read_at(device, offset, &mut magic, "the LUKS2 header")?;
     let needed = offset + to_u64(BINARY_LEN);
-    Ok(if magic == crate::MAGIC { Damage::Truncated { needed } } else { Damage::Missing })
+    Ok(if magic == crate::MAGIC { CopyDamage::Truncated { needed } } else { CopyDamage::Missing })
 }
 
 fn check_copy(binary: Binary, whole: &[u8]) -> Candidate {
     binary.verify(whole)?;
     match checked_metadata(&whole[BINARY_LEN..], binary.copy_size) {
         Ok(metadata) => Ok(Good { binary, metadata }),
-        Err(reason) => Err(Damage::NotUnderstood { epoch: binary.epoch, uuid: binary.uuid, reason }),
+        Err(reason) => Err(CopyDamage::NotUnderstood { epoch: binary.epoch, uuid: binary.uuid, reason }),
     }
 }
 
 /// Warning about the copies for whoever opens the volume.
-fn warning_of(header: &Header, damage: &str) -> String {
+fn warning_of(header: &Luks2Header, damage: &str) -> String {
     let used = header.copy.name();
     match &header.bar {
         None => format!("{damage}; using the {used}; `cryptline header repair` restores it"),
@@ -211,37 +221,37 @@ fn warning_of(header: &Header, damage: &str) -> String {
 }
 
 /// The header to use, and what is wrong with the other copy.
-fn choose(primary: Candidate, secondary: Candidate, device_size: u64) -> Result<Header, Error> {
-    let copies = [CopyState::of(Copy::Primary, &primary), CopyState::of(Copy::Secondary, &secondary)];
+fn choose(primary: Candidate, secondary: Candidate, device_size: u64) -> Result<Luks2Header, Error> {
+    let copies = [CopyState::of(HeaderCopy::Primary, &primary), CopyState::of(HeaderCopy::Secondary, &secondary)];
     let (good, copy, trouble, bar) = match (primary, secondary) {
         (Ok(primary), Ok(secondary)) => {
             let (good, copy, trouble) = newer(primary, secondary);
             (good, copy, trouble, None)
         }
         (Ok(primary), Err(damage)) => {
-            let (trouble, bar) = beside(&primary, Copy::Primary, Copy::Secondary, damage);
-            (primary, Copy::Primary, Some(trouble), bar)
+            let (trouble, bar) = beside(&primary, HeaderCopy::Primary, HeaderCopy::Secondary, damage);
+            (primary, HeaderCopy::Primary, Some(trouble), bar)
         }
         (Err(damage), Ok(secondary)) => {
-            let (trouble, bar) = beside(&secondary, Copy::Secondary, Copy::Primary, damage);
-            (secondary, Copy::Secondary, Some(trouble), bar)
+            let (trouble, bar) = beside(&secondary, HeaderCopy::Secondary, HeaderCopy::Primary, damage);
+            (secondary, HeaderCopy::Secondary, Some(trouble), bar)
         }
         (Err(primary), Err(secondary)) => {
             return Err(both_bad(&primary, &secondary, device_size));
         }
     };
     let Good { binary, metadata } = good;
-    Ok(Header { binary, metadata, copy, copies, warnings: Vec::new(), trouble, bar })
+    Ok(Luks2Header { binary, metadata, copy, copies, warnings: Vec::new(), trouble, bar })
 }
 
 /// Damage of the copy `other` beside the good one, and whether that one may be out of date.
-fn beside(good: &Good, used: Copy, other: Copy, damage: Damage) -> (String, Option<Bar>) {
+fn beside(good: &Good, used: HeaderCopy, other: HeaderCopy, damage: CopyDamage) -> (String, Option<Bar>) {
     let name = other.name();
     match damage {
-        Damage::NotUnderstood { uuid, .. } if uuid != good.binary.uuid => {
+        CopyDamage::NotUnderstood { uuid, .. } if uuid != good.binary.uuid => {
             (format!("the {name} header copy is of another volume"), None)
         }
-        Damage::NotUnderstood { epoch, reason, .. } => {
+        CopyDamage::NotUnderstood { epoch, reason, .. } => {
             let trouble = format!("the {name} header copy is not understood ({reason})");
             let bar = Bar::NotUnderstood { copy: other, used, reason };
             (trouble, (epoch >= good.binary.epoch).then_some(bar))
@@ -250,33 +260,35 @@ fn beside(good: &Good, used: Copy, other: Copy, damage: Damage) -> (String, Opti
     }
 }
 
-fn newer(primary: Good, secondary: Good) -> (Good, Copy, Option<String>) {
+fn newer(primary: Good, secondary: Good) -> (Good, HeaderCopy, Option<String>) {
     if primary.binary.uuid != secondary.binary.uuid {
         let damage = "the secondary header copy is of another volume";
-        return (primary, Copy::Primary, Some(damage.into()));
+        return (primary, HeaderCopy::Primary, Some(damage.into()));
     }
     let (first, second) = (primary.binary.epoch, secondary.binary.epoch);
-    let damage = |older: Copy, newer: Copy| {
+    let damage = |older: HeaderCopy, newer: HeaderCopy| {
         let (older, newer) = (older.name(), newer.name());
         Some(format!("the {older} header copy is older than the {newer}"))
     };
     if second > first {
-        let damage = damage(Copy::Primary, Copy::Secondary);
-        return (secondary, Copy::Secondary, damage);
+        let damage = damage(HeaderCopy::Primary, HeaderCopy::Secondary);
+        return (secondary, HeaderCopy::Secondary, damage);
     }
-    let damage = damage(Copy::Secondary, Copy::Primary).filter(|_| second < first);
-    (primary, Copy::Primary, damage)
+    let damage = damage(HeaderCopy::Secondary, HeaderCopy::Primary).filter(|_| second < first);
+    (primary, HeaderCopy::Primary, damage)
 }
 
-fn both_bad(primary: &Damage, secondary: &Damage, device_size: u64) -> Error {
+fn both_bad(primary: &CopyDamage, secondary: &CopyDamage, device_size: u64) -> Error {
     match (primary, secondary) {
-        (Damage::Missing, Damage::Missing) => Error::NotLuks,
-        (_, Damage::Newer(version)) => Error::NewerVersion(*version),
-        (Damage::Truncated { needed }, Damage::Missing) => {
+        (CopyDamage::Missing, CopyDamage::Missing) => Error::NotLuks,
+        (_, CopyDamage::Newer(version)) => Error::NewerVersion(*version),
+        (CopyDamage::Truncated { needed }, CopyDamage::Missing) => {
             Error::Truncated { what: "the LUKS2 header".into(), needed: *needed, size: device_size }
         }
         // Both whole, both saying the same wrong thing: that is what the user must know.
-        (Damage::NotUnderstood { reason, .. }, Damage::NotUnderstood { reason: other, .. }) if reason == other => {
+        (CopyDamage::NotUnderstood { reason, .. }, CopyDamage::NotUnderstood { reason: other, .. })
+            if reason == other =>
+        {
             Error::Invalid(reason.clone())
         }
         _ => Error::BothCopiesDamaged { primary: primary.to_string(), secondary: secondary.to_string() },

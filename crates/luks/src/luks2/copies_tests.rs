@@ -4,21 +4,21 @@ use std::io::Cursor;
 
 use serde_json::json;
 
-use super::binary::{COPY_SIZES, Copy, MAGIC_SECONDARY};
+use super::binary::{COPY_SIZES, HeaderCopy, MAGIC_SECONDARY};
 use crate::edit::{Edit, LastSlot};
 use crate::testing::{Image, PASSPHRASE};
-use crate::{Error, ErrorKind, Header, UnlockOptions};
+use crate::{Error, ErrorKind, LuksHeader, UnlockOptions};
 
 #[track_caller]
-fn used(image: &Image) -> (Copy, String) {
-    let Header::V2(header) = image.read().unwrap() else { panic!("LUKS2") };
+fn used(image: &Image) -> (HeaderCopy, String) {
+    let LuksHeader::V2(header) = image.read().unwrap() else { panic!("LUKS2") };
     image.unlock(&UnlockOptions::default()).unwrap();
     (header.copy, header.warnings.join("\n"))
 }
 
 #[test]
 fn sound_header_gives_no_warning() {
-    assert_eq!(used(&Image::luks2()), (Copy::Primary, String::new()));
+    assert_eq!(used(&Image::luks2()), (HeaderCopy::Primary, String::new()));
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn secondary_is_used_when_any_byte_of_the_primary_changed() {
         let mut image = Image::luks2();
         image.bytes[offset] ^= 1;
         let (copy, warning) = used(&image);
-        assert_eq!(copy, Copy::Secondary, "byte {offset}");
+        assert_eq!(copy, HeaderCopy::Secondary, "byte {offset}");
         assert!(warning.starts_with("the primary header copy is damaged"), "{warning}");
     }
 }
@@ -38,7 +38,7 @@ fn primary_is_used_when_any_byte_of_the_secondary_changed() {
         let mut image = Image::luks2();
         image.bytes[0x4000 + offset] ^= 1;
         let (copy, warning) = used(&image);
-        assert_eq!(copy, Copy::Primary, "byte {offset}");
+        assert_eq!(copy, HeaderCopy::Primary, "byte {offset}");
         assert!(warning.starts_with("the secondary header copy is damaged"), "{warning}");
     }
 }
@@ -59,7 +59,9 @@ fn repaired(image: &Image, force: bool) -> Result<Image, Error> {
 /// Such a copy may know of a key slot that the other one does not.
 #[test]
 fn newest_copy_that_is_not_understood_is_not_damaged_and_only_read_around() {
-    for (copy, epoch) in [(Copy::Primary, 99), (Copy::Secondary, 99), (Copy::Primary, 1), (Copy::Secondary, 1)] {
+    for (copy, epoch) in
+        [(HeaderCopy::Primary, 99), (HeaderCopy::Secondary, 99), (HeaderCopy::Primary, 1), (HeaderCopy::Secondary, 1)]
+    {
         let mut image = Image::luks2();
         image.rewrite(copy, b"{}", |binary| binary.epoch = epoch);
         let error = image.read().unwrap_err();
@@ -75,19 +77,19 @@ fn newest_copy_that_is_not_understood_is_not_damaged_and_only_read_around() {
         assert!(refused.iter().all(|error| matches!(error, Some(Error::NotUnderstood { .. }))), "{refused:?}");
         let repaired = repaired(&image, true).unwrap();
         assert_eq!(repaired.read().unwrap().info().epoch, Some(epoch.max(1) + 1));
-        assert_eq!(used(&repaired), (Copy::Primary, String::new()));
+        assert_eq!(used(&repaired), (HeaderCopy::Primary, String::new()));
     }
 }
 
 #[test]
 fn older_copy_that_is_not_understood_is_written_anew() {
     let mut image = Image::luks2();
-    image.edit_binary(Copy::Secondary, |binary| binary.epoch = 5);
-    image.rewrite(Copy::Primary, b"{}", |binary| binary.epoch = 4);
+    image.edit_binary(HeaderCopy::Secondary, |binary| binary.epoch = 5);
+    image.rewrite(HeaderCopy::Primary, b"{}", |binary| binary.epoch = 4);
     let (copy, warning) = used(&image);
-    assert_eq!(copy, Copy::Secondary);
+    assert_eq!(copy, HeaderCopy::Secondary);
     assert!(warning.contains("is not understood") && warning.contains("header repair"), "{warning}");
-    assert_eq!(used(&repaired(&image, false).unwrap()), (Copy::Primary, String::new()));
+    assert_eq!(used(&repaired(&image, false).unwrap()), (HeaderCopy::Primary, String::new()));
 }
 
 /// cryptsetup writes texts of tokens as they are given.
@@ -98,14 +100,14 @@ fn json_that_is_no_utf8_is_read_and_kept_byte_for_byte() {
     let text = text.replacen("\"tokens\":{}", "\"tokens\":{\"0\":{\"type\":\"caf#\",\"keyslots\":[\"0\"]}}", 1);
     let json: Vec<u8> = text.bytes().map(|byte| if byte == b'#' { 0xe9 } else { byte }).collect();
     image.set_json(&json);
-    assert_eq!(used(&image), (Copy::Primary, String::new()));
+    assert_eq!(used(&image), (HeaderCopy::Primary, String::new()));
     assert_eq!(image.read().unwrap().info().tokens[0].kind, "caf\u{fffd}");
     // Another copy that is older, or damaged, takes its place by no means.
     for offset in [0x4000 + 5000, 5000] {
         let mut damaged = image.clone();
         damaged.bytes[offset] ^= 1;
         let repaired = repaired(&damaged, false).unwrap();
-        assert_eq!(used(&repaired), (Copy::Primary, String::new()));
+        assert_eq!(used(&repaired), (HeaderCopy::Primary, String::new()));
         for copy in [0, 0x4000] {
             let area = &repaired.bytes[copy + 4096..][..json.len() + 1];
             assert!(area[..json.len()] == json && area[json.len()] == 0, "{offset} {copy}");
@@ -121,24 +123,24 @@ fn json_that_is_no_utf8_is_read_and_kept_byte_for_byte() {
 #[test]
 fn copy_with_the_higher_epoch_is_used() {
     let mut image = Image::luks2();
-    image.edit_binary(Copy::Secondary, |binary| binary.epoch += 1);
+    image.edit_binary(HeaderCopy::Secondary, |binary| binary.epoch += 1);
     let (copy, warning) = used(&image);
-    assert_eq!(copy, Copy::Secondary);
+    assert_eq!(copy, HeaderCopy::Secondary);
     assert!(warning.contains("the primary header copy is older than the secondary; using the secondary"), "{warning}");
 
-    image.edit_binary(Copy::Primary, |binary| binary.epoch += 2);
-    assert_eq!(used(&image).0, Copy::Primary);
+    image.edit_binary(HeaderCopy::Primary, |binary| binary.epoch += 2);
+    assert_eq!(used(&image).0, HeaderCopy::Primary);
 }
 
 #[test]
 fn secondary_of_another_volume_is_not_used_however_new() {
     let mut image = Image::luks2();
-    image.edit_binary(Copy::Secondary, |binary| {
+    image.edit_binary(HeaderCopy::Secondary, |binary| {
         binary.epoch = u64::MAX;
         binary.uuid = "00000000-0000-4000-8000-000000000000".into();
     });
     let (copy, warning) = used(&image);
-    assert_eq!(copy, Copy::Primary);
+    assert_eq!(copy, HeaderCopy::Primary);
     assert!(warning.contains("of another volume"), "{warning}");
 }
 
@@ -149,7 +151,7 @@ fn secondary_is_found_at_every_legal_offset() {
         let mut broken = image.clone();
         broken.bytes[..4096].fill(0);
         for image in [&image, &broken] {
-            let Header::V2(header) = image.read().unwrap() else { panic!("LUKS2") };
+            let LuksHeader::V2(header) = image.read().unwrap() else { panic!("LUKS2") };
             assert_eq!(header.binary.copy_size, size);
         }
     }
@@ -167,10 +169,10 @@ fn with_copies_of(size: u64) -> Image {
     json["keyslots"]["0"]["area"]["offset"] = (2 * size).to_string().into();
     json["segments"]["0"]["offset"] = (2 * size + (1 << 19)).to_string().into();
     let start = &small.bytes[..4096];
-    let binary = super::binary::Binary::decode(start, Copy::Primary, 0);
+    let binary = super::binary::Binary::decode(start, HeaderCopy::Primary, 0);
     let mut binary = binary.unwrap_or_else(|damage| panic!("{damage}"));
     binary.copy_size = size;
-    for copy in [Copy::Primary, Copy::Secondary] {
+    for copy in [HeaderCopy::Primary, HeaderCopy::Secondary] {
         let whole = binary.encode(copy, json.to_string().as_bytes());
         let offset = usize::try_from(binary.offset(copy)).unwrap();
         image.bytes[offset..offset + whole.len()].copy_from_slice(&whole);
@@ -277,7 +279,7 @@ fn ceph_layered_header_is_refused_by_name() {
 fn format_leaves_no_older_header_to_be_found() {
     let mut old = with_copies_of(0x1_0000);
     let size = u64::try_from(old.bytes.len()).unwrap();
-    let mut options = crate::testing::cheap_options(crate::format::Version::Luks2);
+    let mut options = crate::testing::cheap_options(crate::format::LuksVersion::Luks2);
     options.data_offset = Some(512 << 10);
     let mut device = Cursor::new(&mut old.bytes);
     crate::format::format(&mut device, size, b"new", &options).unwrap();

@@ -8,7 +8,7 @@ use std::io::Cursor;
 use serde_json::{Value, json};
 
 use crate::edit::{Edit, LastSlot};
-use crate::luks2::binary::Copy;
+use crate::luks2::binary::HeaderCopy;
 use crate::testing::Image;
 use crate::{Error, ErrorKind, UnlockOptions};
 
@@ -320,7 +320,7 @@ fn what_is_odd_stays_where_force_was_for_something_else() {
         json["keyslots"]["1"]["priority"] = json!(3);
     });
     let json = image.json();
-    image.rewrite(Copy::Secondary, b"{}", |binary| binary.epoch = 99);
+    image.rewrite(HeaderCopy::Secondary, b"{}", |binary| binary.epoch = 99);
     let size = image.bytes.len() as u64;
     let edit = Edit::look(&mut Cursor::new(&image.bytes), size).unwrap();
     let change = edit.repair(true).unwrap().unwrap();
@@ -379,6 +379,6 @@ fn unknown_members_are_kept_and_change_nothing() {
         json["future"] = json!({"x": [1, 2.5, null]});
     });
     image.unlock(&UnlockOptions::default()).unwrap();
-    let crate::Header::V2(header) = image.read().unwrap() else { panic!("LUKS2") };
+    let crate::LuksHeader::V2(header) = image.read().unwrap() else { panic!("LUKS2") };
     assert_eq!(header.metadata.json, image.json());
 }

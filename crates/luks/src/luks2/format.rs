@@ -5,11 +5,11 @@ use std::io::{Read, Seek, Write};
 use base64ct::{Base64, Encoding};
 use serde_json::{Value, json};
 
-use super::binary::{BINARY_LEN, Binary, COPY_SIZES, Copy, MAGIC_SECONDARY};
+use super::binary::{BINARY_LEN, Binary, COPY_SIZES, HeaderCopy, MAGIC_SECONDARY};
 use super::metadata::OBJECTS_MAX;
 use super::validate::KEYSLOTS_SIZE_MAX;
 use crate::af::STRIPES;
-use crate::area::{Extent, KeyArea, fill_random, is_null_cipher, parse_cipher, stripes_len};
+use crate::area::{Area, KeyArea, fill_random, is_null_cipher, parse_cipher, stripes_len};
 use crate::cost::{KdfCost, KdfKind, new_kdf, pbkdf2_iterations};
 use crate::device::{flush, read_at, to_u64, write_at};
 use crate::error::Error;
@@ -42,7 +42,7 @@ pub(crate) fn format(
     key: &[u8],
     options: &FormatOptions,
 ) -> Result<(), Error> {
-    let layout = Layout::new(device_size, options)?;
+    let layout = Luks2Layout::new(device_size, options)?;
     let binary = new_binary(options, layout.copy_size)?;
     let random = Random::of(options);
     let slot = new_slot(options, &random)?;
@@ -57,7 +57,7 @@ pub(crate) fn format(
     wipe_magics(device, device_size)?;
     write_at(device, 0, &vec![0; usize::try_from(2 * copy_size).unwrap_or(0)])?;
     flush(device)?;
-    let keyslots = Extent { offset: 2 * copy_size, size: layout.keyslots_size };
+    let keyslots = Area { offset: 2 * copy_size, size: layout.keyslots_size };
     if !options.sparse {
         fill_random(device, keyslots, &random)?;
     }
@@ -71,7 +71,7 @@ pub(crate) fn format(
     };
     area.store(device, passphrase, key, &random)?;
     flush(device)?;
-    for copy in [Copy::Secondary, Copy::Primary] {
+    for copy in [HeaderCopy::Secondary, HeaderCopy::Primary] {
         // Each copy has its own salt, so that no two have the same checksum.
         let binary = Binary { salt: copy_salt(copy, &random)?, ..binary.clone() };
         write_at(device, binary.offset(copy), &binary.encode(copy, json.as_bytes()))?;
@@ -98,16 +98,16 @@ pub(crate) fn wipe_magics(device: &mut (impl Read + Write + Seek), device_size: 
 
 /// Bytes of both copies and the place for key slots.
 pub(crate) fn header_len(options: &FormatOptions) -> Result<u64, Error> {
-    let layout = Layout::new(u64::MAX / 2, options)?;
+    let layout = Luks2Layout::new(u64::MAX / 2, options)?;
     Ok(2 * layout.copy_size + layout.keyslots_size)
 }
 
 pub(crate) fn data_start(options: &FormatOptions) -> Result<u64, Error> {
-    Layout::new(u64::MAX / 2, options).map(|layout| layout.data_offset)
+    Luks2Layout::new(u64::MAX / 2, options).map(|layout| layout.data_offset)
 }
 
 /// Where key slots and data are.
-struct Layout {
+struct Luks2Layout {
     copy_size: u64,
     keyslots_size: u64,
     data_offset: u64,
@@ -115,7 +115,7 @@ struct Layout {
     slot_size: u64,
 }
 
-impl Layout {
+impl Luks2Layout {
     fn new(device_size: u64, options: &FormatOptions) -> Result<Self, Error> {
         let slot_size = stripes_len(options.key_len).next_multiple_of(AREA_ALIGNMENT);
         let data_offset = match options.data_offset {
@@ -176,22 +176,22 @@ fn check_sector_size(options: &FormatOptions, data_size: u64) -> Result<u32, Err
 }
 
 /// Parameters of a new key slot.
-pub(crate) struct NewSlot {
+pub(crate) struct FormatSlot {
     pub kdf: Kdf,
     pub encryption: String,
     pub encryption_key_len: u32,
 }
 
-fn new_slot(options: &FormatOptions, random: &Random) -> Result<NewSlot, Error> {
+fn new_slot(options: &FormatOptions, random: &Random) -> Result<FormatSlot, Error> {
     let kind = options.kdf_of_luks2();
     let cipher = slot_cipher(options.slot_cipher.as_ref(), &options.cipher, options.key_len)?;
     if options.slot >= OBJECTS_MAX {
         return Err(no_slot(options.slot));
     }
-    NewSlot::new(cipher, kind, &options.hash, &options.cost, random)
+    FormatSlot::new(cipher, kind, &options.hash, &options.cost, random)
 }
 
-impl NewSlot {
+impl FormatSlot {
     /// With an area under the cipher that [`slot_cipher`] chose.
     pub fn new(
         (encryption, encryption_key_len): (String, u32),
@@ -267,8 +267,8 @@ pub(crate) fn new_digest(
     }))
 }
 
-fn metadata(options: &FormatOptions, layout: &Layout, slot: &NewSlot, digest: Value) -> Value {
-    let area = Extent { offset: 2 * layout.copy_size, size: layout.slot_size };
+fn metadata(options: &FormatOptions, layout: &Luks2Layout, slot: &FormatSlot, digest: Value) -> Value {
+    let area = Area { offset: 2 * layout.copy_size, size: layout.slot_size };
     let keyslot = keyslot_json(options.key_len, &options.hash, area, slot);
     let segment = json!({
         "type": "crypt",
@@ -292,7 +292,7 @@ fn metadata(options: &FormatOptions, layout: &Layout, slot: &NewSlot, digest: Va
 }
 
 /// A key slot of kind `luks2`.
-pub(crate) fn keyslot_json(key_len: u32, af_hash: &str, area: Extent, slot: &NewSlot) -> Value {
+pub(crate) fn keyslot_json(key_len: u32, af_hash: &str, area: Area, slot: &FormatSlot) -> Value {
     json!({
         "type": "luks2",
         "key_size": key_len,
@@ -353,10 +353,10 @@ pub(crate) fn check_label(name: &str, text: &str) -> Result<(), Error> {
 }
 
 /// The salt of one copy.
-pub(crate) fn copy_salt(copy: Copy, random: &Random) -> Result<[u8; 64], Error> {
+pub(crate) fn copy_salt(copy: HeaderCopy, random: &Random) -> Result<[u8; 64], Error> {
     let purpose = match copy {
-        Copy::Primary => "salt of the primary header",
-        Copy::Secondary => "salt of the secondary header",
+        HeaderCopy::Primary => "salt of the primary header",
+        HeaderCopy::Secondary => "salt of the secondary header",
     };
     let mut salt = [0; 64];
     random.stream(purpose).fill(&mut salt)?;

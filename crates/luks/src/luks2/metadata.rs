@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::node::{Node, Reason};
+use super::node::{JsonNode, Reason};
 use crate::af::STRIPES;
-use crate::area::{Extent, KEY_LEN_MAX, stripes_len};
+use crate::area::{Area, KEY_LEN_MAX, stripes_len};
 use crate::error::quote;
 use crate::hash::Hash;
 use crate::kdf::{Argon2Variant, Kdf, SALT_LEN};
@@ -87,7 +87,7 @@ pub struct Keyslot {
     /// When it is tried.
     pub priority: Priority,
     /// Where its area is.
-    pub area: Extent,
+    pub area: Area,
     /// How a passphrase opens it; only for kind `luks2`.
     pub luks2: Option<Luks2Keyslot>,
 }
@@ -128,12 +128,12 @@ pub struct JsonSegment {
     /// Flags, for example `in-reencryption`.
     pub flags: Vec<String>,
     /// Only for kind `crypt`.
-    pub crypt: Option<Crypt>,
+    pub crypt: Option<CryptSegment>,
 }
 
 /// Parameters that only segments of kind `crypt` have.
 #[derive(Clone, Debug)]
-pub struct Crypt {
+pub struct CryptSegment {
     /// Cipher word.
     pub encryption: String,
     /// Bytes in a cipher sector.
@@ -173,7 +173,7 @@ pub struct Config {
 impl Metadata {
     /// Reads every object. Whether they fit together is for `validate.rs`.
     pub(crate) fn parse(json: Value) -> Result<Self, Reason> {
-        let root = Node::root(&json);
+        let root = JsonNode::root(&json);
         let mut odd = Vec::new();
         let slots = root.get("keyslots")?.numbered(OBJECTS_MAX)?;
         let has_slot = |number| slots.iter().any(|(other, _)| *other == number);
@@ -216,10 +216,10 @@ impl Metadata {
 /// Those that are as the format has them; of the others, what is wrong. What reencryption keeps in a key slot must be
 /// understood, since it says where the data is.
 fn sound_of<T>(
-    members: &[(u32, Node<'_>)],
+    members: &[(u32, JsonNode<'_>)],
     member: &'static str,
     odd: &mut Vec<Odd>,
-    parse: impl Fn(&Node<'_>) -> Result<T, Reason>,
+    parse: impl Fn(&JsonNode<'_>) -> Result<T, Reason>,
 ) -> Result<BTreeMap<u32, T>, Reason> {
     let mut sound = BTreeMap::new();
     for (number, node) in members {
@@ -233,14 +233,14 @@ fn sound_of<T>(
 }
 
 fn numbered<T>(
-    node: &Node<'_>,
+    node: &JsonNode<'_>,
     max: u32,
-    parse: impl Fn(&Node<'_>) -> Result<T, Reason>,
+    parse: impl Fn(&JsonNode<'_>) -> Result<T, Reason>,
 ) -> Result<BTreeMap<u32, T>, Reason> {
     node.numbered(max)?.into_iter().map(|(number, member)| Ok((number, parse(&member)?))).collect()
 }
 
-fn parse_keyslot(node: &Node<'_>) -> Result<Keyslot, Reason> {
+fn parse_keyslot(node: &JsonNode<'_>) -> Result<Keyslot, Reason> {
     let kind = node.get("type")?.string()?.to_owned();
     let key_len = key_len(&node.get("key_size")?)?;
     let priority = match node.find("priority")?.map(|node| node.u32()).transpose()? {
@@ -251,7 +251,7 @@ fn parse_keyslot(node: &Node<'_>) -> Result<Keyslot, Reason> {
     };
     let area_node = node.get("area")?;
     area_node.get("type")?.string()?;
-    let area = Extent { offset: area_node.get("offset")?.u64()?, size: area_node.get("size")?.u64()? };
+    let area = Area { offset: area_node.get("offset")?.u64()?, size: area_node.get("size")?.u64()? };
     let luks2 = (kind == "luks2").then(|| parse_luks2_keyslot(node)).transpose()?;
     if luks2.is_some() && area.size < stripes_len(key_len) {
         return Err(area_node.wrong("too small for the key"));
@@ -259,7 +259,7 @@ fn parse_keyslot(node: &Node<'_>) -> Result<Keyslot, Reason> {
     Ok(Keyslot { kind, key_len, priority, area, luks2 })
 }
 
-fn parse_luks2_keyslot(node: &Node<'_>) -> Result<Luks2Keyslot, Reason> {
+fn parse_luks2_keyslot(node: &JsonNode<'_>) -> Result<Luks2Keyslot, Reason> {
     let area = node.get("area")?;
     expect(&area.get("type")?, "raw")?;
     let af = node.get("af")?;
@@ -276,7 +276,7 @@ fn parse_luks2_keyslot(node: &Node<'_>) -> Result<Luks2Keyslot, Reason> {
     })
 }
 
-fn parse_kdf(node: &Node<'_>) -> Result<Kdf, Reason> {
+fn parse_kdf(node: &JsonNode<'_>) -> Result<Kdf, Reason> {
     let argon2 = |variant| -> Result<Kdf, Reason> {
         Ok(Kdf::Argon2 {
             variant,
@@ -296,7 +296,7 @@ fn parse_kdf(node: &Node<'_>) -> Result<Kdf, Reason> {
     Ok(kdf)
 }
 
-fn parse_pbkdf2(node: &Node<'_>) -> Result<Kdf, Reason> {
+fn parse_pbkdf2(node: &JsonNode<'_>) -> Result<Kdf, Reason> {
     Ok(Kdf::Pbkdf2 {
         hash: node.get("hash")?.string()?.to_owned(),
         iterations: node.get("iterations")?.u32()?,
@@ -304,7 +304,7 @@ fn parse_pbkdf2(node: &Node<'_>) -> Result<Kdf, Reason> {
     })
 }
 
-fn parse_segment(node: &Node<'_>) -> Result<JsonSegment, Reason> {
+fn parse_segment(node: &JsonNode<'_>) -> Result<JsonSegment, Reason> {
     let kind = node.get("type")?.string()?.to_owned();
     let size_node = node.get("size")?;
     let size = match size_node.string()? {
@@ -327,7 +327,7 @@ fn parse_segment(node: &Node<'_>) -> Result<JsonSegment, Reason> {
     Ok(JsonSegment { kind, offset, size, flags, crypt })
 }
 
-fn parse_crypt(node: &Node<'_>) -> Result<Crypt, Reason> {
+fn parse_crypt(node: &JsonNode<'_>) -> Result<CryptSegment, Reason> {
     let sector_node = node.get("sector_size")?;
     let sector_size = sector_node.u32()?;
     if !(512..=4096).contains(&sector_size) || !sector_size.is_power_of_two() {
@@ -337,7 +337,7 @@ fn parse_crypt(node: &Node<'_>) -> Result<Crypt, Reason> {
         let kind = integrity.get("type")?.string()?;
         Ok::<_, Reason>(kind.to_owned())
     });
-    Ok(Crypt {
+    Ok(CryptSegment {
         encryption: node.get("encryption")?.string()?.to_owned(),
         sector_size,
         iv_tweak: node.get("iv_tweak")?.u64()?,
@@ -346,7 +346,7 @@ fn parse_crypt(node: &Node<'_>) -> Result<Crypt, Reason> {
 }
 
 /// Parses the members that every token has. The rest of it is for the programs that made it.
-pub(crate) fn parse_token(node: &Node<'_>, has_slot: impl Fn(u32) -> bool) -> Result<Token, Reason> {
+pub(crate) fn parse_token(node: &JsonNode<'_>, has_slot: impl Fn(u32) -> bool) -> Result<Token, Reason> {
     let kind = node.get("type")?.string()?.to_owned();
     let mut keyslots = node.get("keyslots")?.mentions(has_slot)?;
     // cryptsetup writes a slot twice if it is told to.
@@ -358,7 +358,7 @@ pub(crate) fn parse_token(node: &Node<'_>, has_slot: impl Fn(u32) -> bool) -> Re
 
 /// The digest's own part: its kind, and for `pbkdf2` the function and the value.
 #[allow(clippy::type_complexity, reason = "taken apart at once by the only caller")]
-fn parse_digest_value(node: &Node<'_>) -> Result<(String, Option<(Kdf, Vec<u8>)>), Reason> {
+fn parse_digest_value(node: &JsonNode<'_>) -> Result<(String, Option<(Kdf, Vec<u8>)>), Reason> {
     let kind = node.get("type")?.string()?.to_owned();
     if kind != "pbkdf2" {
         return Ok((kind, None));
@@ -377,7 +377,7 @@ fn parse_digest_value(node: &Node<'_>) -> Result<(String, Option<(Kdf, Vec<u8>)>
     Ok((kind, Some((kdf, value))))
 }
 
-fn parse_config(node: &Node<'_>) -> Result<Config, Reason> {
+fn parse_config(node: &JsonNode<'_>) -> Result<Config, Reason> {
     let flags = node.find("flags")?.map_or(Ok(Vec::new()), |flags| owned_strings(&flags))?;
     let requirements = match node.find("requirements")? {
         Some(requirements) => match requirements.find("mandatory")? {
@@ -394,11 +394,11 @@ fn parse_config(node: &Node<'_>) -> Result<Config, Reason> {
     })
 }
 
-fn owned_strings(node: &Node<'_>) -> Result<Vec<String>, Reason> {
+fn owned_strings(node: &JsonNode<'_>) -> Result<Vec<String>, Reason> {
     Ok(node.strings()?.into_iter().map(str::to_owned).collect())
 }
 
-fn key_len(node: &Node<'_>) -> Result<u32, Reason> {
+fn key_len(node: &JsonNode<'_>) -> Result<u32, Reason> {
     let len = node.u32()?;
     if !(1..=KEY_LEN_MAX).contains(&len) {
         return Err(node.wrong(format_args!("{len} bytes, 1 to {KEY_LEN_MAX} are possible")));
@@ -406,7 +406,7 @@ fn key_len(node: &Node<'_>) -> Result<u32, Reason> {
     Ok(len)
 }
 
-fn salt(node: &Node<'_>) -> Result<Vec<u8>, Reason> {
+fn salt(node: &JsonNode<'_>) -> Result<Vec<u8>, Reason> {
     let salt = node.base64()?;
     if salt.len() != SALT_LEN {
         return Err(node.wrong(format_args!("not {SALT_LEN} bytes")));
@@ -414,7 +414,7 @@ fn salt(node: &Node<'_>) -> Result<Vec<u8>, Reason> {
     Ok(salt)
 }
 
-fn expect(node: &Node<'_>, wanted: &str) -> Result<(), Reason> {
+fn expect(node: &JsonNode<'_>, wanted: &str) -> Result<(), Reason> {
     let found = node.string()?;
     if found != wanted {
         return Err(node.wrong(format_args!("{} is not {wanted:?}", quote(found))));

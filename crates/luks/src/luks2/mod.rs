@@ -17,7 +17,7 @@ mod segments;
 mod unlock;
 pub(crate) mod validate;
 
-pub use self::binary::Copy;
+pub use self::binary::HeaderCopy;
 use self::copies::Bar;
 pub use self::copies::CopyState;
 pub use self::copies::{look, parse_metadata};
@@ -31,13 +31,13 @@ use crate::unlock::UnlockOptions;
 
 /// A LUKS2 header that has been checked.
 #[derive(Clone, Debug)]
-pub struct Header {
+pub struct Luks2Header {
     /// The binary part of the copy in use.
     pub binary: Binary,
     /// Its JSON.
     pub metadata: Metadata,
     /// The copy in use.
-    pub copy: Copy,
+    pub copy: HeaderCopy,
     /// How both copies were found.
     pub copies: [CopyState; 2],
     /// Warnings for the user, one line each.
@@ -48,7 +48,7 @@ pub struct Header {
     bar: Option<Bar>,
 }
 
-impl Header {
+impl Luks2Header {
     /// Length of the volume key in bytes; `None` when no key slot keeps it.
     #[must_use]
     pub fn key_len(&self) -> Option<usize> {

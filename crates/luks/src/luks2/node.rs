@@ -10,7 +10,7 @@ const DEPTH_MAX: usize = 32;
 
 /// A value and the way to it, for example `keyslots.0.area.offset`.
 #[derive(Clone, Debug)]
-pub(crate) struct Node<'a> {
+pub(crate) struct JsonNode<'a> {
     path: String,
     value: &'a Value,
 }
@@ -58,7 +58,7 @@ fn depth(json: &str) -> usize {
     deepest
 }
 
-impl<'a> Node<'a> {
+impl<'a> JsonNode<'a> {
     pub fn root(value: &'a Value) -> Self {
         let path = String::new();
         Self { path, value }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::format::{FormatOptions, Version};
+use crate::format::{FormatOptions, LuksVersion};
 use crate::testing::{Image, cheap_options};
 use crate::{Error, ErrorKind, KdfLimits, SegmentPolicy, UnlockOptions};
 
@@ -166,7 +166,7 @@ fn preferred_slots_come_first_then_the_lowest_number() {
     // Make room for the fourth area: the device grows, its data moves.
     let mut image = image;
     image.bytes.resize(2 << 20, 0);
-    let crate::Header::V2(header) = image.read().unwrap() else { panic!("LUKS2") };
+    let crate::LuksHeader::V2(header) = image.read().unwrap() else { panic!("LUKS2") };
     let order = |named| -> Vec<u32> {
         let options = UnlockOptions { slot: named, ..UnlockOptions::default() };
         let slots = header.slots_to_try(&options).unwrap();
@@ -278,7 +278,7 @@ fn digest_cost_beyond_the_limits_is_refused_for_a_given_key_too() {
 
 #[test]
 fn volume_key_is_checked_to_its_end_and_no_further() {
-    let options = FormatOptions { key_len: 32, data_offset: Some(1 << 20), ..cheap_options(Version::Luks2) };
+    let options = FormatOptions { key_len: 32, data_offset: Some(1 << 20), ..cheap_options(LuksVersion::Luks2) };
     for image in [Image::luks2(), Image::format(2 << 20, &options)] {
         let key = image.unlock(&UnlockOptions::default()).unwrap().key.to_vec();
         let header = image.read().unwrap();

@@ -1,15 +1,15 @@
 //! Where the data of a LUKS2 volume is: its segments in the order of their numbers, one behind the other.
 
-use super::Header;
+use super::Luks2Header;
 use super::metadata::{Digest, JsonSegment};
 use crate::area::is_null_cipher;
 use crate::error::{Error, quote};
-use crate::segment::{Segment, SegmentPolicy, check_offset, checked_cipher};
+use crate::segment::{DataSegment, SegmentPolicy, check_offset, checked_cipher};
 
 /// Unit that tweaks count, whatever the sectors of the cipher are.
 const SECTOR: u64 = 512;
 
-impl Header {
+impl Luks2Header {
     /// Where the data is and how it is encrypted: at least one segment, in the order of the clear disk. All that
     /// are encrypted are under the volume key.
     ///
@@ -18,7 +18,7 @@ impl Header {
     /// [`Error::NotSupported`] for integrity, other segment types and other ciphers,
     /// [`Error::NullCipher`], [`Error::ClearSegment`] and [`Error::DetachedHeader`] as `policy` says,
     /// [`Error::Invalid`] where several do not follow each other.
-    pub fn segments(&self, policy: SegmentPolicy) -> Result<Vec<Segment>, Error> {
+    pub fn segments(&self, policy: SegmentPolicy) -> Result<Vec<DataSegment>, Error> {
         self.check_usable()?;
         let all = &self.metadata.segments;
         let is_only = all.len() == 1;
@@ -37,7 +37,7 @@ impl Header {
         segments.collect()
     }
 
-    fn encrypted(&self, number: u32, segment: &JsonSegment, policy: SegmentPolicy) -> Result<Segment, Error> {
+    fn encrypted(&self, number: u32, segment: &JsonSegment, policy: SegmentPolicy) -> Result<DataSegment, Error> {
         let not_supported = |what| Err(Error::NotSupported(what));
         let Some(crypt) = &segment.crypt else {
             return not_supported(format!("segment type {}", quote(&segment.kind)));
@@ -51,7 +51,7 @@ impl Header {
                 crypt.iv_tweak
             )));
         }
-        Ok(Segment {
+        Ok(DataSegment {
             cipher: Some(checked_cipher(&crypt.encryption, policy)?),
             sector_size: crypt.sector_size,
             offset: segment.offset,
@@ -137,12 +137,12 @@ impl Header {
 }
 
 /// A range that is not encrypted, between others that are.
-fn clear(number: u32, segment: &JsonSegment, policy: SegmentPolicy) -> Result<Segment, Error> {
+fn clear(number: u32, segment: &JsonSegment, policy: SegmentPolicy) -> Result<DataSegment, Error> {
     if !policy.allow_null_cipher {
         return Err(Error::ClearSegment(number));
     }
     if segment.size.is_some_and(|size| !size.is_multiple_of(512)) {
         return Err(Error::invalid(format!("segments.{number}.size: not a multiple of 512")));
     }
-    Ok(Segment { cipher: None, sector_size: 512, offset: segment.offset, size: segment.size, iv_tweak: 0 })
+    Ok(DataSegment { cipher: None, sector_size: 512, offset: segment.offset, size: segment.size, iv_tweak: 0 })
 }

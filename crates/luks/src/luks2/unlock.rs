@@ -5,16 +5,16 @@ use std::io::{Read, Seek};
 use cryptline_sys::SecretBuf;
 use subtle::ConstantTimeEq;
 
-use super::Header;
+use super::Luks2Header;
 use super::metadata::{Digest, Keyslot, Luks2Keyslot};
 use crate::area::{KeyArea, is_null_cipher};
 use crate::budget::{Budget, KdfLimits};
 use crate::error::{Error, quote};
 use crate::hash::{HASH_LEN_MAX, Hash};
 use crate::kdf::Kdf;
-use crate::unlock::{Attempts, UnlockOptions, Unlocked, check_passphrase};
+use crate::unlock::{Attempts, UnlockOptions, UnlockedSlot, check_passphrase};
 
-impl Header {
+impl Luks2Header {
     /// Tries `passphrase` on the key slots of the data segment: preferred ones first, then the
     /// others, lowest number first; those of priority `ignore` only when named.
     ///
@@ -25,7 +25,7 @@ impl Header {
         device: &mut (impl Read + Seek),
         passphrase: &[u8],
         options: &UnlockOptions,
-    ) -> Result<Unlocked, Error> {
+    ) -> Result<UnlockedSlot, Error> {
         check_passphrase(passphrase)?;
         self.check_usable()?;
         let slots = self.slots_to_try(options)?;
@@ -38,7 +38,7 @@ impl Header {
             let digest = self.digest_of(number)?;
             let opened = open_slot(slot, digest, device, passphrase, options, &mut budget);
             if let Some(key) = attempts.add(opened)? {
-                return Ok(Unlocked { key, slot: number });
+                return Ok(UnlockedSlot { key, slot: number });
             }
         }
         Err(attempts.failure())

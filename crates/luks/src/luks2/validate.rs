@@ -6,7 +6,7 @@
 use super::binary::BINARY_LEN;
 use super::metadata::{Metadata, Odd};
 use super::node::Reason;
-use crate::area::Extent;
+use crate::area::Area;
 use crate::device::to_u64;
 use crate::error::quote;
 
@@ -52,7 +52,7 @@ fn check_config(copy_size: u64, metadata: &Metadata) -> Result<(), Reason> {
 fn check_areas(copy_size: u64, metadata: &mut Metadata) -> Result<(), Reason> {
     let start = 2 * copy_size;
     let end = header_end(copy_size, metadata);
-    let mut taken: Vec<(u32, Extent)> = Vec::new();
+    let mut taken: Vec<(u32, Area)> = Vec::new();
     let mut odd = Vec::new();
     for (&number, slot) in &metadata.keyslots {
         let inside = slot.area.offset >= start && slot.area.end().is_some_and(|area| area <= end);
@@ -86,12 +86,12 @@ fn check_segments(metadata: &Metadata) -> Result<(), Reason> {
     if metadata.segments.is_empty() {
         return Err("segments: there are none".into());
     }
-    let mut last: Option<(u32, Extent)> = None;
+    let mut last: Option<(u32, Area)> = None;
     let mut current: Vec<_> = metadata.segments.iter().filter(|(_, segment)| !segment.is_backup()).collect();
     current.sort_by_key(|(_, segment)| segment.offset);
     for (&number, segment) in current {
         let (offset, size) = (segment.offset, segment.size.unwrap_or(u64::MAX - segment.offset));
-        let extent = Extent { offset, size };
+        let extent = Area { offset, size };
         if let Some((other, before)) = last
             && before.overlaps(extent)
         {

@@ -19,10 +19,10 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
 pub(crate) use canonical::is_unambiguous;
-pub use subject::{Covers, MeasureHash, Subject};
+pub use subject::{Covers, MeasureHash, SealSubject};
 
 use crate::error::quote;
-use crate::{Error, Header};
+use crate::{Error, LuksHeader};
 
 /// Type of the token that is a seal.
 pub const SEAL_TOKEN: &str = "cryptline-seal";
@@ -143,7 +143,7 @@ impl Seal {
     ///
     /// # Errors
     /// [`Error::KeyMemory`].
-    pub fn new(key: &[u8], kind: SealKind, subject: &Subject, covers: Covers, counter: u64) -> Result<Self, Error> {
+    pub fn new(key: &[u8], kind: SealKind, subject: &SealSubject, covers: Covers, counter: u64) -> Result<Self, Error> {
         let mut seal = Self { kind, key_id: key_id(key)?, covers, counter, mac: [0; MAC_LEN] };
         seal.mac = seal.mac_of(key, subject)?;
         Ok(seal)
@@ -152,8 +152,8 @@ impl Seal {
     /// Checks that it was made of the header that it is found at, under `key`.
     ///
     /// # Errors
-    /// [`SealError::OtherKey`], [`SealError::Changed`], as [`Header::subject`]; [`Error::KeyMemory`].
-    pub fn verify(&self, header: &Header, key: &[u8]) -> Result<(), Error> {
+    /// [`SealError::OtherKey`], [`SealError::Changed`], as [`LuksHeader::subject`]; [`Error::KeyMemory`].
+    pub fn verify(&self, header: &LuksHeader, key: &[u8]) -> Result<(), Error> {
         if key_id(key)? != self.key_id {
             return Err(SealError::OtherKey(self.kind, self.key_id.clone()).into());
         }
@@ -234,7 +234,7 @@ impl Seal {
         ]
     }
 
-    fn mac_of(&self, key: &[u8], subject: &Subject) -> Result<[u8; MAC_LEN], Error> {
+    fn mac_of(&self, key: &[u8], subject: &SealSubject) -> Result<[u8; MAC_LEN], Error> {
         let head: Map<_, _> = self.head().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let head = canonical::text_of(&Value::Object(head)).map_err(SealError::NoCanonicalForm)?;
         let mac_key = derived(key, b"mac")?;
@@ -243,7 +243,7 @@ impl Seal {
     }
 }
 
-impl Header {
+impl LuksHeader {
     /// The seal in the header.
     ///
     /// # Errors

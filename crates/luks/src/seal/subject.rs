@@ -7,7 +7,7 @@ use base64ct::{Base64, Encoding};
 use serde_json::{Map, Value, json};
 
 use super::{SEAL_TOKEN, SealError, canonical};
-use crate::{Header, luks1, luks2};
+use crate::{LuksHeader, luks1, luks2};
 
 /// Flags that change nothing but who runs the cipher.
 const PERFORMANCE_FLAGS: [&str; 4] =
@@ -56,9 +56,9 @@ pub enum MeasureHash {
 
 /// The text that a seal is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subject(String);
+pub struct SealSubject(String);
 
-impl Subject {
+impl SealSubject {
     /// The text: JSON as RFC 8785 has it.
     #[must_use]
     pub fn canonical(&self) -> &str {
@@ -82,21 +82,21 @@ impl Subject {
     }
 }
 
-impl Header {
+impl LuksHeader {
     /// The part of it that decides what happens to the data, with what is covered besides.
     ///
     /// # Errors
     /// [`SealError::NoCanonicalForm`]; [`SealError::Reencryption`].
-    pub fn subject(&self, covers: Covers) -> Result<Subject, SealError> {
+    pub fn subject(&self, covers: Covers) -> Result<SealSubject, SealError> {
         let subject = match self {
             Self::V1(header) => of_luks1(header, covers)?,
             Self::V2(header) => of_luks2(header, covers)?,
         };
-        canonical::text_of(&subject).map(Subject).map_err(SealError::NoCanonicalForm)
+        canonical::text_of(&subject).map(SealSubject).map_err(SealError::NoCanonicalForm)
     }
 }
 
-fn of_luks1(header: &luks1::Header, covers: Covers) -> Result<Value, SealError> {
+fn of_luks1(header: &luks1::Luks1Header, covers: Covers) -> Result<Value, SealError> {
     if covers.tokens {
         return Err(SealError::NoCanonicalForm("LUKS1 has no tokens".to_owned()));
     }
@@ -126,7 +126,7 @@ fn of_luks1(header: &luks1::Header, covers: Covers) -> Result<Value, SealError> 
     Ok(subject)
 }
 
-fn of_luks2(header: &luks2::Header, covers: Covers) -> Result<Value, SealError> {
+fn of_luks2(header: &luks2::Luks2Header, covers: Covers) -> Result<Value, SealError> {
     let metadata = &header.metadata;
     if !metadata.is_unambiguous {
         let why = "the JSON has a name twice in one object, or bytes that are no UTF-8";

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::luks2::binary::Copy;
+use crate::luks2::binary::HeaderCopy;
 use crate::luks2::metadata::Metadata;
 use crate::testing::Image;
 
@@ -33,7 +33,7 @@ fn slot() -> Value {
 }
 
 /// The header of V1, with this JSON changed.
-fn header(change: impl FnOnce(&mut Value)) -> Header {
+fn header(change: impl FnOnce(&mut Value)) -> LuksHeader {
     let mut json: Value = serde_json::from_str(V1).unwrap();
     json["keyslots"] = json!({"0": slot()});
     json["tokens"] = json!({});
@@ -46,16 +46,16 @@ fn header(change: impl FnOnce(&mut Value)) -> Header {
     with_json(json).unwrap()
 }
 
-fn with_json(json: Value) -> Result<Header, String> {
-    static READ: OnceLock<Header> = OnceLock::new();
+fn with_json(json: Value) -> Result<LuksHeader, String> {
+    static READ: OnceLock<LuksHeader> = OnceLock::new();
     let read = READ.get_or_init(|| Image::luks2().read().unwrap());
-    let Header::V2(mut header) = read.clone() else { panic!("LUKS2") };
+    let LuksHeader::V2(mut header) = read.clone() else { panic!("LUKS2") };
     header.binary.uuid = UUID.to_owned();
     header.metadata = Metadata::parse(json)?;
-    Ok(Header::V2(header))
+    Ok(LuksHeader::V2(header))
 }
 
-fn v2() -> Header {
+fn v2() -> LuksHeader {
     header(|json| {
         let mut text: Value = json!({"config": null, "tokens": null, "digests": null});
         for (name, value) in json.as_object().unwrap().iter().rev() {
@@ -70,7 +70,7 @@ fn v2() -> Header {
     })
 }
 
-fn check(name: &str, header: &Header, covers: Covers, counter: u64, measure: &str, mac: &str) {
+fn check(name: &str, header: &LuksHeader, covers: Covers, counter: u64, measure: &str, mac: &str) {
     let subject = header.subject(covers).unwrap();
     assert_eq!(base16ct::lower::encode_string(&subject.measure(MeasureHash::Sha256)), measure, "{name}");
     let seal = Seal::new(&key(), SealKind::VolumeKey, &subject, covers, counter).unwrap();
@@ -128,7 +128,7 @@ fn another_cipher_and_another_key_are_told_apart() {
 
 #[test]
 fn luks1_is_sealed_as_documented() {
-    let Header::V1(mut luks1) = Image::luks1().read().unwrap() else { panic!("LUKS1") };
+    let LuksHeader::V1(mut luks1) = Image::luks1().read().unwrap() else { panic!("LUKS1") };
     luks1.cipher_name = "aes".into();
     luks1.cipher_mode = "xts-plain64".into();
     luks1.hash = "sha256".into();
@@ -138,7 +138,7 @@ fn luks1_is_sealed_as_documented() {
     luks1.digest_salt = std::array::from_fn(|at| u8::try_from(at).unwrap());
     luks1.digest_iterations = 1000;
     luks1.uuid = UUID.into();
-    let v8 = Header::V1(luks1);
+    let v8 = LuksHeader::V1(luks1);
     let measure = "6b7d3e8169f99fd6ce231c76f697750711ed49fde341affc4b6192b8989b176f";
     check("V8", &v8, Covers::default(), 1, measure, "uVopTNtsLxjHvnxEFspEeqLM5OVhYSiG0sUbCBnXTfY=");
     assert!(v8.subject(KEYSLOTS).unwrap().canonical().contains(r#""keyslots":{"0":{"iterations":1000,"salt":""#));
@@ -242,8 +242,8 @@ fn volume_that_is_being_reencrypted_has_no_subject() {
 #[test]
 fn both_copies_are_read_alike() {
     let mut image = Image::luks2();
-    image.edit_binary(Copy::Primary, |binary| binary.uuid = UUID.to_owned());
-    image.edit_binary(Copy::Secondary, |binary| binary.uuid = UUID.to_owned());
+    image.edit_binary(HeaderCopy::Primary, |binary| binary.uuid = UUID.to_owned());
+    image.edit_binary(HeaderCopy::Secondary, |binary| binary.uuid = UUID.to_owned());
     let subject = image.read().unwrap().subject(ALL).unwrap();
     image.bytes[..512].fill(0);
     let header = crate::look(&mut std::io::Cursor::new(&image.bytes), image.bytes.len() as u64).unwrap();

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 
-use crate::{Error, Header, UnlockOptions, Unlocked, read};
+use crate::{Error, LuksHeader, UnlockOptions, UnlockedSlot, read};
 use cryptline_testkit::peer::{self, Peer, Run, TIMEOUT_DEFAULT, run_with_input};
 use tempfile::TempDir;
 
@@ -33,16 +33,16 @@ impl Image {
         open(&self.path)
     }
 
-    pub fn header(&self) -> Result<Header, Error> {
+    pub fn header(&self) -> Result<LuksHeader, Error> {
         let (mut file, size) = self.open();
         read(&mut file, size)
     }
 
-    pub fn unlock(&self, passphrase: &[u8]) -> Result<Unlocked, Error> {
+    pub fn unlock(&self, passphrase: &[u8]) -> Result<UnlockedSlot, Error> {
         self.unlock_with(passphrase, &UnlockOptions::default())
     }
 
-    pub fn unlock_with(&self, passphrase: &[u8], options: &UnlockOptions) -> Result<Unlocked, Error> {
+    pub fn unlock_with(&self, passphrase: &[u8], options: &UnlockOptions) -> Result<UnlockedSlot, Error> {
         self.header()?.unlock(&mut self.open().0, passphrase, options)
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::common::{Image, PASSPHRASE};
-use crate::format::{FormatOptions, KdfCost, Version, format};
+use crate::format::{FormatOptions, KdfCost, LuksVersion, format};
 use crate::{ErrorKind, SegmentPolicy};
 use cryptline_testkit::peer::{self, Peer};
 
@@ -46,7 +46,7 @@ fn luks1_made_here_is_opened_by_qemu() {
     let image = Image::sparse(6 * MIB);
     let (mut file, size) = image.open();
     let cost = KdfCost { iterations: Some(1000), ..KdfCost::default() };
-    let options = FormatOptions { version: Version::Luks1, cost, ..FormatOptions::default() };
+    let options = FormatOptions { version: LuksVersion::Luks1, cost, ..FormatOptions::default() };
     format(&mut file, size, PASSPHRASE, &options).unwrap();
     let source = format!("driver=luks,key-secret=pass,file.filename={}", image.path.display());
     let arguments = ["info", "--object", SECRET, "--image-opts", &source];

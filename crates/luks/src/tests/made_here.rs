@@ -2,17 +2,17 @@
 //! understood here.
 
 use super::common::{Cryptsetup, Image, PASSPHRASE, open};
-use crate::format::{FormatOptions, KdfCost, KdfKind, Version, format};
+use crate::format::{FormatOptions, KdfCost, KdfKind, LuksVersion, format};
 use crate::{ErrorKind, Seed, SegmentPolicy, UnlockOptions};
 use cryptline_sys::SecretBuf;
 
 const MIB: u64 = 1 << 20;
 const CHEAP_PBKDF2: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000";
 
-fn options(version: Version) -> FormatOptions {
+fn options(version: LuksVersion) -> FormatOptions {
     let (iterations, memory_kib) = match version {
-        Version::Luks1 => (1000, None),
-        Version::Luks2 => (4, Some(64)),
+        LuksVersion::Luks1 => (1000, None),
+        LuksVersion::Luks2 => (4, Some(64)),
     };
     let cost = KdfCost { iterations: Some(iterations), memory_kib, ..KdfCost::default() };
     FormatOptions { version, cost, ..FormatOptions::default() }
@@ -41,17 +41,17 @@ fn accepted(cryptsetup: &Cryptsetup, options: &FormatOptions) -> Image {
 fn luks2_of_every_kind_is_accepted() {
     let Some(cryptsetup) = Cryptsetup::require() else { return };
     for kdf in [KdfKind::Argon2i, KdfKind::Argon2id] {
-        accepted(&cryptsetup, &FormatOptions { kdf: Some(kdf), ..options(Version::Luks2) });
+        accepted(&cryptsetup, &FormatOptions { kdf: Some(kdf), ..options(LuksVersion::Luks2) });
     }
     for hash in ["sha1", "sha512", "sha3-256", "whirlpool", "blake2b-512"] {
-        let mut options = options(Version::Luks2);
+        let mut options = options(LuksVersion::Luks2);
         options.hash = hash.into();
         options.kdf = Some(KdfKind::Pbkdf2);
         options.cost.iterations = Some(1000);
         accepted(&cryptsetup, &options);
     }
     for (key_len, sector_size) in [(32, 512), (32, 4096), (64, 1024), (64, 2048)] {
-        let mut options = options(Version::Luks2);
+        let mut options = options(LuksVersion::Luks2);
         options.key_len = key_len;
         options.sector_size = Some(sector_size);
         accepted(&cryptsetup, &options);
@@ -64,7 +64,7 @@ fn luks1_of_every_kind_is_accepted() {
     for key_len in [32, 64] {
         for hash in ["sha1", "sha256", "sha512", "ripemd160"] {
             let hash = hash.into();
-            accepted(&cryptsetup, &FormatOptions { key_len, hash, ..options(Version::Luks1) });
+            accepted(&cryptsetup, &FormatOptions { key_len, hash, ..options(LuksVersion::Luks1) });
         }
     }
 }
@@ -72,7 +72,7 @@ fn luks1_of_every_kind_is_accepted() {
 #[test]
 fn header_of_a_seed_is_accepted() {
     let Some(cryptsetup) = Cryptsetup::require() else { return };
-    for version in [Version::Luks1, Version::Luks2] {
+    for version in [LuksVersion::Luks1, LuksVersion::Luks2] {
         let seed = SecretBuf::copy_of(b"a seed that is no secret").unwrap();
         accepted(&cryptsetup, &FormatOptions { seed: Some(Seed::new(seed).unwrap()), ..options(version) });
     }
@@ -94,10 +94,10 @@ fn layout_is_the_one_cryptsetup_chooses() {
     let Some(cryptsetup) = Cryptsetup::require() else { return };
     for (version, arguments) in [
         (
-            Version::Luks2,
+            LuksVersion::Luks2,
             "--type luks2 --pbkdf argon2id --pbkdf-memory 64 --pbkdf-parallel 1 --pbkdf-force-iterations 4",
         ),
-        (Version::Luks1, "--type luks1 --pbkdf-force-iterations 1000"),
+        (LuksVersion::Luks1, "--type luks1 --pbkdf-force-iterations 1000"),
     ] {
         let theirs = Image::sparse(18 * MIB);
         cryptsetup.format(arguments, &theirs.path);
@@ -119,7 +119,7 @@ fn label_subsystem_uuid_and_offset_are_written() {
             subsystem: "there".into(),
             uuid: Some(uuid.into()),
             data_offset: Some(4 * MIB),
-            ..options(Version::Luks2)
+            ..options(LuksVersion::Luks2)
         },
     );
     let dump = cryptsetup.run("luksDump", &image.path, b"").success().stdout_text();
@@ -131,7 +131,7 @@ fn label_subsystem_uuid_and_offset_are_written() {
 #[test]
 fn slots_that_cryptsetup_adds_changes_and_removes_are_followed() {
     let Some(cryptsetup) = Cryptsetup::require() else { return };
-    for version in [Version::Luks1, Version::Luks2] {
+    for version in [LuksVersion::Luks1, LuksVersion::Luks2] {
         let image = accepted(&cryptsetup, &options(version));
         let key = image.unlock(PASSPHRASE).unwrap().key;
         let (old, new) = (image.file("old"), image.file("new"));
@@ -161,7 +161,7 @@ fn slots_that_cryptsetup_adds_changes_and_removes_are_followed() {
 #[test]
 fn priorities_and_flags_that_cryptsetup_sets_are_followed() {
     let Some(cryptsetup) = Cryptsetup::require() else { return };
-    let image = accepted(&cryptsetup, &options(Version::Luks2));
+    let image = accepted(&cryptsetup, &options(LuksVersion::Luks2));
     let ignore = "config --key-slot 0 --priority ignore";
     cryptsetup.run(ignore, &image.path, b"").success();
     assert!(image.unlock(PASSPHRASE).is_err());
@@ -178,7 +178,7 @@ fn damaged_copies_are_repaired_by_cryptsetup() {
     use std::os::unix::fs::FileExt;
     let Some(cryptsetup) = Cryptsetup::require() else { return };
     for offset in [100, 0x4000 + 100] {
-        let image = accepted(&cryptsetup, &options(Version::Luks2));
+        let image = accepted(&cryptsetup, &options(LuksVersion::Luks2));
         image.open().0.write_all_at(b"x", offset).unwrap();
         assert_eq!(image.header().unwrap().warnings().len(), 1);
         image.unlock(PASSPHRASE).unwrap();
@@ -191,7 +191,7 @@ fn damaged_copies_are_repaired_by_cryptsetup() {
 #[test]
 fn detached_header_is_accepted() {
     let Some(cryptsetup) = Cryptsetup::require() else { return };
-    for version in [Version::Luks1, Version::Luks2] {
+    for version in [LuksVersion::Luks1, LuksVersion::Luks2] {
         let image = Image::sparse(0);
         let (mut file, size) = image.open();
         let options = FormatOptions { detached: true, ..options(version) };
@@ -219,7 +219,7 @@ fn volume_with_a_measured_cost_opens() {
 
 #[test]
 fn device_too_small_for_any_data_is_refused_and_left_alone() {
-    for (version, size) in [(Version::Luks2, 16 * MIB), (Version::Luks1, 2 * MIB), (Version::Luks2, 0)] {
+    for (version, size) in [(LuksVersion::Luks2, 16 * MIB), (LuksVersion::Luks1, 2 * MIB), (LuksVersion::Luks2, 0)] {
         let image = Image::sparse(size);
         let (mut file, size) = image.open();
         let error = format(&mut file, size, PASSPHRASE, &options(version)).err().unwrap();

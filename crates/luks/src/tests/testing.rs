@@ -5,9 +5,9 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use crate::format::{FormatOptions, KdfCost, KdfKind, Version, format};
-use crate::luks2::binary::{BINARY_LEN, Binary, Copy};
-use crate::{Error, Header, UnlockOptions, Unlocked, read};
+use crate::format::{FormatOptions, KdfCost, KdfKind, LuksVersion, format};
+use crate::luks2::binary::{BINARY_LEN, Binary, HeaderCopy};
+use crate::{Error, LuksHeader, UnlockOptions, UnlockedSlot, read};
 
 /// Passphrase of every test image.
 pub(crate) const PASSPHRASE: &[u8] = b"pass phrase";
@@ -16,9 +16,9 @@ const DATA_OFFSET: u64 = 1 << 20;
 const SIZE: u64 = DATA_OFFSET + 4096;
 
 /// Options whose key derivation costs next to nothing.
-pub(crate) fn cheap_options(version: Version) -> FormatOptions {
+pub(crate) fn cheap_options(version: LuksVersion) -> FormatOptions {
     let cost = KdfCost {
-        iterations: Some(if version == Version::Luks1 { 1000 } else { 4 }),
+        iterations: Some(if version == LuksVersion::Luks1 { 1000 } else { 4 }),
         memory_kib: Some(32),
         cpus: Some(1),
         ..KdfCost::default()
@@ -36,7 +36,7 @@ impl Image {
     /// A sound LUKS2 device: Argon2id, 64-byte key, 4096-byte sectors.
     pub fn luks2() -> Self {
         static MADE: OnceLock<Image> = OnceLock::new();
-        let mut options = cheap_options(Version::Luks2);
+        let mut options = cheap_options(LuksVersion::Luks2);
         options.data_offset = Some(DATA_OFFSET);
         options.label = "label".into();
         MADE.get_or_init(|| Self::format(SIZE, &options)).clone()
@@ -45,7 +45,7 @@ impl Image {
     /// A sound LUKS1 device: 32-byte key.
     pub fn luks1() -> Self {
         static MADE: OnceLock<Image> = OnceLock::new();
-        let mut options = cheap_options(Version::Luks1);
+        let mut options = cheap_options(LuksVersion::Luks1);
         options.key_len = 32;
         options.kdf = Some(KdfKind::Pbkdf2);
         MADE.get_or_init(|| Self::format((2 << 20) + 4096, &options)).clone()
@@ -57,12 +57,12 @@ impl Image {
         Self { bytes: device.into_inner() }
     }
 
-    pub fn read(&self) -> Result<Header, Error> {
+    pub fn read(&self) -> Result<LuksHeader, Error> {
         let size = u64::try_from(self.bytes.len()).unwrap();
         read(&mut Cursor::new(&self.bytes), size)
     }
 
-    pub fn unlock(&self, options: &UnlockOptions) -> Result<Unlocked, Error> {
+    pub fn unlock(&self, options: &UnlockOptions) -> Result<UnlockedSlot, Error> {
         let header = self.read()?;
         header.unlock(&mut Cursor::new(&self.bytes), PASSPHRASE, options)
     }
@@ -83,18 +83,18 @@ impl Image {
 
     /// Replaces the JSON area's start in both copies and corrects their checksums.
     pub fn set_json(&mut self, json: &[u8]) {
-        for copy in [Copy::Primary, Copy::Secondary] {
+        for copy in [HeaderCopy::Primary, HeaderCopy::Secondary] {
             self.rewrite(copy, json, |_| ());
         }
     }
 
     /// Changes the binary part of one copy and corrects its checksum.
-    pub fn edit_binary(&mut self, copy: Copy, change: impl FnOnce(&mut Binary)) {
+    pub fn edit_binary(&mut self, copy: HeaderCopy, change: impl FnOnce(&mut Binary)) {
         let json = self.json().to_string();
         self.rewrite(copy, json.as_bytes(), change);
     }
 
-    pub fn rewrite(&mut self, copy: Copy, json: &[u8], change: impl FnOnce(&mut Binary)) {
+    pub fn rewrite(&mut self, copy: HeaderCopy, json: &[u8], change: impl FnOnce(&mut Binary)) {
         let offset = self.offset(copy);
         let binary = Binary::decode(&self.bytes[offset..], copy, offset as u64);
         let mut binary = binary.unwrap_or_else(|damage| panic!("{damage}"));
@@ -104,8 +104,8 @@ impl Image {
     }
 
     /// Where a copy of a LUKS2 image starts.
-    pub fn offset(&self, copy: Copy) -> usize {
-        if copy == Copy::Primary { 0 } else { 0x4000 }
+    pub fn offset(&self, copy: HeaderCopy) -> usize {
+        if copy == HeaderCopy::Primary { 0 } else { 0x4000 }
     }
 }
 

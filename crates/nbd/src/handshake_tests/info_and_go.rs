@@ -10,7 +10,7 @@ fn go_sends_export_info_and_enters_transmission() {
         \0\0\0\0\0\0\x12\x34\x50\0\x0d\x6d\
         \0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07\0\0\0\x01\0\0\0\0";
     assert_eq!(output, expected);
-    assert!(matches!(step, Step::Transmission(Negotiated { block_size_agreed: false, .. })));
+    assert!(matches!(step, NextStep::Transmission(Negotiated { block_size_agreed: false, .. })));
     assert_eq!(handshake.feed(b"x", &mut Vec::new()), Err(ProtocolError::Finished));
 }
 
@@ -27,16 +27,16 @@ fn info_answers_what_is_asked_and_haggling_goes_on() {
     let mut handshake = haggling(TlsMode::Off);
     let asked = [info::BLOCK_SIZE, info::NAME, 0x1234, info::DESCRIPTION, info::EXPORT];
     let (step, output) = send(&mut handshake, opt::INFO, &info_data(b"", &asked));
-    assert_eq!(step, Step::NeedMore);
+    assert_eq!(step, NextStep::NeedMore);
     let found = replies(opt::INFO, &output);
     let parsed: Vec<_> = found.iter().map(|(kind, data)| (*kind, client::parse_info(data))).collect();
     let flags = TransmissionFlags::from_bits(0x0d6d);
     let info = |info| (rep::INFO, Some(info));
     let expected = [
-        info(Info::Export { size: 0x1234_5000, flags }),
-        info(Info::Name(b"a")),
-        info(Info::Description(b"the a disk")),
-        info(Info::BlockSize(export("a").block_sizes)),
+        info(InfoReply::Export { size: 0x1234_5000, flags }),
+        info(InfoReply::Name(b"a")),
+        info(InfoReply::Description(b"the a disk")),
+        info(InfoReply::BlockSize(export("a").block_sizes)),
         (rep::ACK, None),
     ];
     assert_eq!(parsed, expected);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::super::client::{self, Info, context_data, info_data, option};
+use super::super::client::{self, InfoReply, context_data, info_data, option};
 use super::super::export::{BlockSizes, Capabilities, OfferError};
 use super::super::wire::OPTION_REPLY_MAGIC;
 use super::*;
@@ -56,7 +56,7 @@ fn offer(tls: TlsMode) -> Arc<ServerOffer> {
 fn past_flags(offer: Arc<ServerOffer>, flags: u32) -> Handshake {
     let mut handshake = Handshake::new(offer);
     let progress = handshake.feed(&flags.to_be_bytes(), &mut Vec::new()).unwrap();
-    assert_eq!(progress, Progress { consumed: 4, step: Step::NeedMore });
+    assert_eq!(progress, FeedOutcome { consumed: 4, step: NextStep::NeedMore });
     handshake
 }
 
@@ -65,7 +65,7 @@ fn haggling(tls: TlsMode) -> Handshake {
 }
 
 /// Feeds one whole option and gives its step and output.
-fn send(handshake: &mut Handshake, code: u32, data: &[u8]) -> (Step, Vec<u8>) {
+fn send(handshake: &mut Handshake, code: u32, data: &[u8]) -> (NextStep, Vec<u8>) {
     let (input, mut output) = (option(code, data), Vec::new());
     let progress = handshake.feed(&input, &mut output).unwrap();
     assert_eq!(progress.consumed, input.len());
@@ -95,13 +95,13 @@ fn replies(code: u32, mut output: &[u8]) -> Vec<(u32, Vec<u8>)> {
 /// Sends an option and gives the types of its replies; the handshake must go on.
 fn kinds(handshake: &mut Handshake, code: u32, data: &[u8]) -> Vec<u32> {
     let (step, output) = send(handshake, code, data);
-    assert_eq!(step, Step::NeedMore);
+    assert_eq!(step, NextStep::NeedMore);
     replies(code, &output).into_iter().map(|(kind, _)| kind).collect()
 }
 
 fn enter(handshake: &mut Handshake, code: u32, data: &[u8]) -> Negotiated {
     match send(handshake, code, data).0 {
-        Step::Transmission(negotiated) => negotiated,
+        NextStep::Transmission(negotiated) => negotiated,
         other => panic!("expected transmission, got {other:?}"),
     }
 }
@@ -159,7 +159,7 @@ fn export_name_sends_size_flags_and_124_zeroes() {
         no_zeroes: false,
         tls: false,
     };
-    assert_eq!(step, Step::Transmission(expected));
+    assert_eq!(step, NextStep::Transmission(expected));
     let mut bytes = vec![0, 0, 0, 0, 0x12, 0x34, 0x50, 0, 0x0d, 0x6d];
     bytes.resize(10 + 124, 0);
     assert_eq!(output, bytes);
@@ -170,7 +170,7 @@ fn export_name_leaves_out_the_zeroes_when_declined() {
     let mut handshake = past_flags(offer(TlsMode::Off), 3);
     let (step, output) = send(&mut handshake, opt::EXPORT_NAME, b"a");
     assert_eq!(output, [0, 0, 0, 0, 0x12, 0x34, 0x50, 0, 0x0d, 0x6d]);
-    assert!(matches!(step, Step::Transmission(Negotiated { no_zeroes: true, .. })));
+    assert!(matches!(step, NextStep::Transmission(Negotiated { no_zeroes: true, .. })));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn abort_is_acknowledged_and_its_data_ignored() {
     for data in [&b""[..], b"so long"] {
         let mut handshake = haggling(TlsMode::Require);
         let (step, output) = send(&mut handshake, opt::ABORT, data);
-        assert_eq!(step, Step::Close);
+        assert_eq!(step, NextStep::Close);
         assert_eq!(output, *b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x02\0\0\0\x01\0\0\0\0");
         assert_eq!(handshake.feed(b"x", &mut Vec::new()), Err(ProtocolError::Finished));
     }
@@ -215,7 +215,7 @@ fn list_names_every_export_with_its_description_and_takes_no_data() {
     assert_eq!(kinds(&mut haggling(TlsMode::Off), opt::LIST, b"x"), [rep::ERR_INVALID]);
     let offer = offer_of(vec![export("a"), ExportInfo { description: String::new(), ..export("") }], TlsMode::Off);
     let (step, output) = send(&mut past_flags(offer, FIXED), opt::LIST, b"");
-    assert_eq!(step, Step::NeedMore);
+    assert_eq!(step, NextStep::NeedMore);
     let mut expected = Vec::new();
     for (kind, data) in [(rep::SERVER, &b"\0\0\0\x01athe a disk"[..]), (rep::SERVER, b"\0\0\0\0"), (rep::ACK, b"")] {
         expected.extend(OPTION_REPLY_MAGIC.to_be_bytes());
@@ -246,7 +246,7 @@ fn shutdown_refuses_all_but_abort() {
     }
     let mut other = handshake.clone();
     assert_eq!(refused(&mut other, opt::EXPORT_NAME, b"a"), ProtocolError::ShuttingDown);
-    assert_eq!(send(&mut handshake, opt::ABORT, b"").0, Step::Close);
+    assert_eq!(send(&mut handshake, opt::ABORT, b"").0, NextStep::Close);
 }
 
 #[test]
@@ -263,5 +263,5 @@ fn one_call_answers_one_option() {
     let input = [option(opt::LIST, b""), option(opt::LIST, b"")].concat();
     let mut output = Vec::new();
     let progress = haggling(TlsMode::Off).feed(&input, &mut output).unwrap();
-    assert_eq!(progress, Progress { consumed: OPTION_HEADER_LEN, step: Step::NeedMore });
+    assert_eq!(progress, FeedOutcome { consumed: OPTION_HEADER_LEN, step: NextStep::NeedMore });
 }

@@ -6,7 +6,7 @@ use super::*;
 #[derive(Debug, PartialEq)]
 struct Trace {
     output: Vec<u8>,
-    steps: Vec<Step>,
+    steps: Vec<NextStep>,
     consumed: usize,
     error: Option<ProtocolError>,
 }
@@ -25,8 +25,8 @@ fn run(tls: TlsMode, input: &[u8], cuts: &[usize]) -> Trace {
                     assert!(progress.consumed <= piece.len());
                     assert!(handshake.pending.len() <= usize::try_from(OPTION_DATA_MAX).unwrap());
                     trace.consumed += progress.consumed;
-                    let over = matches!(progress.step, Step::Transmission(_) | Step::Close);
-                    if progress.step != Step::NeedMore {
+                    let over = matches!(progress.step, NextStep::Transmission(_) | NextStep::Close);
+                    if progress.step != NextStep::NeedMore {
                         trace.steps.push(progress.step);
                     }
                     if over {

@@ -6,7 +6,7 @@ use super::*;
 fn starttls_is_against_policy_when_off() {
     let mut handshake = haggling(TlsMode::Off);
     let (step, output) = send(&mut handshake, opt::STARTTLS, b"");
-    assert_eq!(step, Step::NeedMore);
+    assert_eq!(step, NextStep::NeedMore);
     let message = b"TLS is not enabled on this server".to_vec();
     assert_eq!(replies(opt::STARTTLS, &output), [(rep::ERR_POLICY, message)]);
 }
@@ -17,7 +17,7 @@ fn starttls_with_data_or_twice_is_invalid() {
         assert_eq!(kinds(&mut haggling(tls), opt::STARTTLS, b"x"), [rep::ERR_INVALID]);
     }
     let mut handshake = haggling(TlsMode::On);
-    assert_eq!(send(&mut handshake, opt::STARTTLS, b"").0, Step::StartTls);
+    assert_eq!(send(&mut handshake, opt::STARTTLS, b"").0, NextStep::StartTls);
     assert_eq!(kinds(&mut handshake, opt::STARTTLS, b""), [rep::ERR_INVALID]);
 }
 
@@ -26,7 +26,7 @@ fn starttls_forgets_what_was_negotiated_in_clear() {
     let mut handshake = haggling(TlsMode::On);
     select_base(&mut handshake, b"a");
     let (step, output) = send(&mut handshake, opt::STARTTLS, b"");
-    assert_eq!((step, replies(opt::STARTTLS, &output)), (Step::StartTls, vec![(rep::ACK, vec![])]));
+    assert_eq!((step, replies(opt::STARTTLS, &output)), (NextStep::StartTls, vec![(rep::ACK, vec![])]));
     let negotiated = enter(&mut handshake, opt::GO, &info_data(b"a", &[]));
     assert!(negotiated.tls && !negotiated.structured_replies);
     assert_eq!(negotiated.base_allocation, None);
@@ -40,7 +40,7 @@ fn bytes_behind_starttls_are_left_for_the_tls_handshake() {
     input.extend(option(opt::LIST, b""));
     let mut output = Vec::new();
     let progress = haggling(TlsMode::Require).feed(&input, &mut output).unwrap();
-    assert_eq!(progress, Progress { consumed: starttls.len(), step: Step::StartTls });
+    assert_eq!(progress, FeedOutcome { consumed: starttls.len(), step: NextStep::StartTls });
     assert_eq!(replies(opt::STARTTLS, &output).len(), 1);
 }
 
@@ -52,7 +52,7 @@ fn tls_required_refuses_all_but_starttls_and_abort() {
         assert_eq!(kinds(&mut handshake, code, b"data"), [rep::ERR_TLS_REQD]);
         assert_eq!(kinds(&mut handshake, code, &long), [rep::ERR_TLS_REQD]);
     }
-    assert_eq!(send(&mut handshake, opt::STARTTLS, b"").0, Step::StartTls);
+    assert_eq!(send(&mut handshake, opt::STARTTLS, b"").0, NextStep::StartTls);
     assert_eq!(enter(&mut handshake, opt::GO, &info_data(b"b", &[])).export, 1);
 }
 
@@ -72,7 +72,7 @@ fn tls_on_lets_clear_clients_in() {
 fn what_a_client_was_refused_last_is_remembered_until_it_gets_on() {
     let mut handshake = haggling(TlsMode::Require);
     send(&mut handshake, opt::LIST, b"");
-    assert_eq!(handshake.refusal(), Some(&Refusal::TlsRequired));
+    assert_eq!(handshake.refusal(), Some(&OptionRefusal::TlsRequired));
     send(&mut handshake, opt::STARTTLS, b"");
     assert_eq!(handshake.refusal(), None);
     let name = [b"x\n\xff".as_slice(), &[b'y'; 1000]].concat();
@@ -82,5 +82,5 @@ fn what_a_client_was_refused_last_is_remembered_until_it_gets_on() {
 
     let mut handshake = haggling(TlsMode::Off);
     send(&mut handshake, opt::STARTTLS, b"");
-    assert_eq!(handshake.refusal(), Some(&Refusal::NoTls));
+    assert_eq!(handshake.refusal(), Some(&OptionRefusal::NoTls));
 }

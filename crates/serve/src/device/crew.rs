@@ -8,29 +8,29 @@ use std::time::{Duration, Instant};
 use crate::lane::Orders;
 use crate::net::StopHandle;
 
-type Ended = Result<(), String>;
+type EndedLane = Result<(), String>;
 
 /// Threads with a lane each. When the last has ended, the device is of no use any more, and so it is stopped.
 pub(crate) struct Crew {
     stop: StopHandle,
-    members: Vec<Member>,
+    members: Vec<CrewMember>,
     left: Arc<AtomicUsize>,
-    ended: (mpsc::Sender<Ended>, mpsc::Receiver<Ended>),
+    ended: (mpsc::Sender<EndedLane>, mpsc::Receiver<EndedLane>),
 }
 
 /// Cuts a lane off from the device.
-type Cut = Arc<dyn Fn() + Send + Sync>;
+type LaneCut = Arc<dyn Fn() + Send + Sync>;
 
-struct Member {
+struct CrewMember {
     orders: Arc<Orders>,
-    cut: Cut,
+    cut: LaneCut,
 }
 
 /// Counts a thread out, however it ends.
 struct CountOut {
     left: Arc<AtomicUsize>,
     stop: StopHandle,
-    cut: Cut,
+    cut: LaneCut,
 }
 
 impl Drop for CountOut {
@@ -60,10 +60,10 @@ impl Crew {
         &mut self,
         name: String,
         cut: impl Fn() + Send + Sync + 'static,
-        work: impl FnOnce(Arc<Orders>) -> Ended + Send + 'static,
+        work: impl FnOnce(Arc<Orders>) -> EndedLane + Send + 'static,
     ) -> io::Result<()> {
         let orders: Arc<Orders> = Arc::default();
-        let cut: Cut = Arc::new(cut);
+        let cut: LaneCut = Arc::new(cut);
         self.left.fetch_add(1, Ordering::AcqRel);
         let out = CountOut { left: Arc::clone(&self.left), stop: self.stop.clone(), cut: Arc::clone(&cut) };
         let (ended, theirs) = (self.ended.0.clone(), Arc::clone(&orders));
@@ -75,7 +75,7 @@ impl Crew {
             let _ = ended.send(work(theirs));
         };
         std::thread::Builder::new().name(name).stack_size(cryptline_sys::GUARDED_STACK).spawn(thread)?;
-        self.members.push(Member { orders, cut });
+        self.members.push(CrewMember { orders, cut });
         Ok(())
     }
 

@@ -57,7 +57,7 @@ mod code {
 
 /// Where an answer belongs, and what the call is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct CallHeader {
     pub unique: u64,
     pub node: u64,
 }
@@ -65,13 +65,13 @@ pub struct Header {
 /// A call with its arguments.
 #[expect(clippy::large_enum_variant, reason = "one at a time, on the stack; names are rare")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
+pub enum FuseCall {
     Init(Init),
-    Lookup(Name),
+    Lookup(EntryName),
     /// Wants no answer.
     Forget,
     GetAttributes,
-    SetAttributes(Change),
+    SetAttributes(AttributeChange),
     Open {
         flags: u32,
     },
@@ -115,7 +115,7 @@ pub enum Call {
 
 /// The attributes that are to change. Times are not looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct AttributeChange {
     pub size: Option<u64>,
     pub mode: Option<u32>,
     pub uid: Option<u32>,
@@ -133,18 +133,18 @@ pub struct Init {
 
 /// A name in a folder.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Name {
+pub struct EntryName {
     bytes: [u8; NAME_MAX],
     len: usize,
 }
 
-impl Name {
+impl EntryName {
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
-impl std::fmt::Debug for Name {
+impl std::fmt::Debug for EntryName {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{:?}", String::from_utf8_lossy(self.as_bytes()))
     }
@@ -152,46 +152,46 @@ impl std::fmt::Debug for Name {
 
 /// One message of `len` bytes: the first [`HEAD`] in `head`, more of it in `rest`. `None` where it is too short
 /// to be answered; an error number where its arguments are not whole.
-pub fn parse(head: &[u8], rest: &[u8], len: usize) -> Option<(Header, Result<Call, Errno>)> {
+pub fn parse(head: &[u8], rest: &[u8], len: usize) -> Option<(CallHeader, Result<FuseCall, Errno>)> {
     let header = head.get(..len.min(head.len()))?;
-    let header = Fields(header.get(..IN_HEADER)?);
+    let header = ByteFields(header.get(..IN_HEADER)?);
     let (said, opcode) = (header.word(0)?, header.word(4)?);
-    let of = Header { unique: header.long(8)?, node: header.long(16)? };
+    let of = CallHeader { unique: header.long(8)?, node: header.long(16)? };
     let arguments = &head[IN_HEADER..len.min(head.len())];
     let is_whole = usize::try_from(said) == Ok(len);
-    let call = if is_whole { call(opcode, Fields(arguments), rest, len - IN_HEADER) } else { None };
+    let call = if is_whole { call(opcode, ByteFields(arguments), rest, len - IN_HEADER) } else { None };
     Some((of, call.ok_or(Errno::INVAL)))
 }
 
 /// `len` is that of the arguments and the data.
-fn call(opcode: u32, arguments: Fields<'_>, rest: &[u8], len: usize) -> Option<Call> {
+fn call(opcode: u32, arguments: ByteFields<'_>, rest: &[u8], len: usize) -> Option<FuseCall> {
     Some(match opcode {
-        code::INIT => Call::Init(init(arguments)?),
-        code::LOOKUP => Call::Lookup(name(arguments, rest, len)?),
-        code::FORGET | code::BATCH_FORGET => Call::Forget,
-        code::GETATTR => Call::GetAttributes,
-        code::SETATTR => Call::SetAttributes(change(arguments, rest, len)?),
-        code::OPEN => Call::Open { flags: arguments.word(0)? },
-        code::OPENDIR => Call::OpenFolder,
-        code::READ => Call::Read { offset: arguments.long(8)?, size: arguments.word(16)? },
+        code::INIT => FuseCall::Init(init(arguments)?),
+        code::LOOKUP => FuseCall::Lookup(name(arguments, rest, len)?),
+        code::FORGET | code::BATCH_FORGET => FuseCall::Forget,
+        code::GETATTR => FuseCall::GetAttributes,
+        code::SETATTR => FuseCall::SetAttributes(change(arguments, rest, len)?),
+        code::OPEN => FuseCall::Open { flags: arguments.word(0)? },
+        code::OPENDIR => FuseCall::OpenFolder,
+        code::READ => FuseCall::Read { offset: arguments.long(8)?, size: arguments.word(16)? },
         code::WRITE => {
             let size = arguments.word(16)?;
             let data = len.checked_sub(HEAD - IN_HEADER)?;
             (usize::try_from(size) == Ok(data)).then_some(())?;
             // The file's flags, and those of this write alone.
             let flags = arguments.word(32)?;
-            Call::Write { offset: arguments.long(8)?, size, durable: flags & DURABLE != 0 }
+            FuseCall::Write { offset: arguments.long(8)?, size, durable: flags & DURABLE != 0 }
         }
-        code::FSYNC => Call::Sync,
-        code::RELEASE | code::RELEASEDIR | code::FSYNCDIR => Call::Release,
-        code::READDIR => Call::ReadFolder { offset: arguments.long(8)?, size: arguments.word(16)? },
-        code::STATFS => Call::Statistics,
+        code::FSYNC => FuseCall::Sync,
+        code::RELEASE | code::RELEASEDIR | code::FSYNCDIR => FuseCall::Release,
+        code::READDIR => FuseCall::ReadFolder { offset: arguments.long(8)?, size: arguments.word(16)? },
+        code::STATFS => FuseCall::Statistics,
         code::FALLOCATE => {
-            Call::Allocate { offset: arguments.long(8)?, length: arguments.long(16)?, mode: arguments.word(24)? }
+            FuseCall::Allocate { offset: arguments.long(8)?, length: arguments.long(16)?, mode: arguments.word(24)? }
         }
-        code::LSEEK => Call::Seek { offset: arguments.long(8)?, whence: arguments.word(16)? },
-        code::IOCTL => Call::Ioctl { command: arguments.word(12)? },
-        code::DESTROY => Call::Destroy,
+        code::LSEEK => FuseCall::Seek { offset: arguments.long(8)?, whence: arguments.word(16)? },
+        code::IOCTL => FuseCall::Ioctl { command: arguments.word(12)? },
+        code::DESTROY => FuseCall::Destroy,
         code::SYMLINK
         | code::MKNOD
         | code::MKDIR
@@ -200,12 +200,12 @@ fn call(opcode: u32, arguments: Fields<'_>, rest: &[u8], len: usize) -> Option<C
         | code::RENAME
         | code::RENAME2
         | code::LINK
-        | code::CREATE => Call::Arrange,
-        _ => Call::Other,
+        | code::CREATE => FuseCall::Arrange,
+        _ => FuseCall::Other,
     })
 }
 
-fn change(arguments: Fields<'_>, rest: &[u8], len: usize) -> Option<Change> {
+fn change(arguments: ByteFields<'_>, rest: &[u8], len: usize) -> Option<AttributeChange> {
     const HAS_SIZE: u32 = 1 << 3;
     let valid = arguments.word(0)?;
     let size = arguments.long(16)?;
@@ -215,9 +215,9 @@ fn change(arguments: Fields<'_>, rest: &[u8], len: usize) -> Option<Change> {
             return Some(None);
         }
         (len >= at + 4).then_some(())?;
-        Fields(rest).word(at - (HEAD - IN_HEADER)).map(Some)
+        ByteFields(rest).word(at - (HEAD - IN_HEADER)).map(Some)
     };
-    Some(Change {
+    Some(AttributeChange {
         size: (valid & HAS_SIZE != 0).then_some(size),
         mode: word(1 << 0, 68)?,
         uid: word(1 << 1, 76)?,
@@ -225,7 +225,7 @@ fn change(arguments: Fields<'_>, rest: &[u8], len: usize) -> Option<Change> {
     })
 }
 
-fn init(arguments: Fields<'_>) -> Option<Init> {
+fn init(arguments: ByteFields<'_>) -> Option<Init> {
     let low = arguments.word(12)?;
     // A kernel without the second word of flags may leave it out.
     let high = match low & u32::try_from(flag::INIT_EXT).unwrap_or(0) {
@@ -241,8 +241,8 @@ fn init(arguments: Fields<'_>) -> Option<Init> {
 }
 
 /// A name with the zero behind it, of which the first bytes are among the arguments.
-fn name(arguments: Fields<'_>, rest: &[u8], len: usize) -> Option<Name> {
-    let mut name = Name { bytes: [0; NAME_MAX], len: len.checked_sub(1)? };
+fn name(arguments: ByteFields<'_>, rest: &[u8], len: usize) -> Option<EntryName> {
+    let mut name = EntryName { bytes: [0; NAME_MAX], len: len.checked_sub(1)? };
     // A longer one is nobody's: cut, it would have been found too late.
     let target = name.bytes.get_mut(..name.len)?;
     let mut bytes = arguments.0.iter().chain(rest);
@@ -287,7 +287,7 @@ const BACKGROUND_MAX: u16 = 256;
 
 /// Which file an answer to an open describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opened {
+pub enum OpenedFile {
     /// Past the page cache.
     Direct,
     /// Through the page cache.
@@ -297,7 +297,7 @@ pub enum Opened {
 
 /// Properties of a file or folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attributes {
+pub struct FileAttributes {
     pub node: u64,
     pub size: u64,
     /// Type and permissions, as in `st_mode`.
@@ -313,9 +313,9 @@ pub struct Attributes {
     pub kept: u64,
 }
 
-impl Attributes {
+impl FileAttributes {
     /// Tells if a change leaves size, permissions and owner as they are. They are those of the server.
-    pub fn is_kept_by(&self, change: Change) -> bool {
+    pub fn is_kept_by(&self, change: AttributeChange) -> bool {
         const PERMISSIONS: u32 = 0o7777;
         let mode = |mode: u32| mode & PERMISSIONS == self.mode & PERMISSIONS;
         change.size.is_none_or(|size| size == self.size)
@@ -393,7 +393,7 @@ impl Body {
         self.push(&[0; 28]);
     }
 
-    pub fn entry(&mut self, attributes: &Attributes) {
+    pub fn entry(&mut self, attributes: &FileAttributes) {
         self.long(attributes.node);
         self.long(0);
         self.long(KEPT);
@@ -402,14 +402,14 @@ impl Body {
         self.stat(attributes);
     }
 
-    pub fn attributes(&mut self, attributes: &Attributes) {
+    pub fn attributes(&mut self, attributes: &FileAttributes) {
         self.long(attributes.kept);
         self.long(0);
         self.stat(attributes);
     }
 
-    fn stat(&mut self, attributes: &Attributes) {
-        let Attributes { node, size, mode, links, uid, gid, time, block, kept: _ } = *attributes;
+    fn stat(&mut self, attributes: &FileAttributes) {
+        let FileAttributes { node, size, mode, links, uid, gid, time, block, kept: _ } = *attributes;
         for value in [node, size, size.div_ceil(512), time, time, time] {
             self.long(value);
         }
@@ -418,23 +418,23 @@ impl Body {
         }
     }
 
-    pub fn open(&mut self, opened: Opened) {
+    pub fn open(&mut self, opened: OpenedFile) {
         const DIRECT_IO: u32 = 1 << 0;
         const KEEP_CACHE: u32 = 1 << 1;
         const NO_FLUSH: u32 = 1 << 5;
         const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
         self.long(0);
         self.word(match opened {
-            Opened::Direct => DIRECT_IO | NO_FLUSH | PARALLEL_DIRECT_WRITES,
-            Opened::Cached => KEEP_CACHE | NO_FLUSH,
-            Opened::Folder => 0,
+            OpenedFile::Direct => DIRECT_IO | NO_FLUSH | PARALLEL_DIRECT_WRITES,
+            OpenedFile::Cached => KEEP_CACHE | NO_FLUSH,
+            OpenedFile::Folder => 0,
         });
         self.word(0);
     }
 
     /// One entry of a folder; `next` is where the one behind it begins. `false` where it does not fit into `room`
     /// bytes.
-    pub fn folder_entry(&mut self, room: usize, next: u64, file: &Attributes, name: &[u8]) -> bool {
+    pub fn folder_entry(&mut self, room: usize, next: u64, file: &FileAttributes, name: &[u8]) -> bool {
         const FIXED: usize = 24;
         let whole = (FIXED + name.len()).next_multiple_of(8);
         if self.len + whole > room.min(Self::CAPACITY) {
@@ -487,9 +487,9 @@ pub fn out_header(unique: u64, result: Result<(), Errno>, body: usize) -> [u8; O
 
 /// Numbers at places in bytes.
 #[derive(Clone, Copy)]
-struct Fields<'a>(&'a [u8]);
+struct ByteFields<'a>(&'a [u8]);
 
-impl Fields<'_> {
+impl ByteFields<'_> {
     fn word(self, at: usize) -> Option<u32> {
         let bytes = self.0.get(at..at + 4)?;
         Some(u32::from_ne_bytes(bytes.try_into().ok()?))

@@ -17,11 +17,11 @@ fn message(opcode: u32, arguments: &[u8]) -> (Vec<u8>, Vec<u8>, usize) {
     (bytes, rest, len)
 }
 
-fn parsed(opcode: u32, arguments: &[u8]) -> Result<Call, Errno> {
+fn parsed(opcode: u32, arguments: &[u8]) -> Result<FuseCall, Errno> {
     let (head, rest, len) = message(opcode, arguments);
     let (header, call) = parse(&head, &rest, len).expect("a header");
     let (unique, node) = (77, 3);
-    assert_eq!(header, Header { unique, node });
+    assert_eq!(header, CallHeader { unique, node });
     call
 }
 
@@ -33,39 +33,39 @@ fn longs(values: &[u64]) -> Vec<u8> {
 #[test]
 fn arguments_are_where_the_kernel_puts_them() {
     let read = longs(&[0, 4096, 512, 0, 0]);
-    assert_eq!(parsed(code::READ, &read), Ok(Call::Read { offset: 4096, size: 512 }));
+    assert_eq!(parsed(code::READ, &read), Ok(FuseCall::Read { offset: 4096, size: 512 }));
     let write = [longs(&[0, 7, 3, 0, 0]), vec![1, 2, 3]].concat();
-    assert_eq!(parsed(code::WRITE, &write), Ok(Call::Write { offset: 7, size: 3, durable: false }));
+    assert_eq!(parsed(code::WRITE, &write), Ok(FuseCall::Write { offset: 7, size: 3, durable: false }));
     for (flags, wanted) in [(0o10_000, true), (0o4_010_000, true), (0o40_002, false)] {
         let write = [longs(&[0, 7, 3, 0, flags]), vec![1, 2, 3]].concat();
-        assert!(matches!(parsed(code::WRITE, &write), Ok(Call::Write { durable, .. }) if durable == wanted));
+        assert!(matches!(parsed(code::WRITE, &write), Ok(FuseCall::Write { durable, .. }) if durable == wanted));
     }
     let allocate = longs(&[0, 5, 6, 3]);
-    assert_eq!(parsed(code::FALLOCATE, &allocate), Ok(Call::Allocate { offset: 5, length: 6, mode: 3 }));
+    assert_eq!(parsed(code::FALLOCATE, &allocate), Ok(FuseCall::Allocate { offset: 5, length: 6, mode: 3 }));
     let seek = longs(&[0, 9, 4]);
-    assert_eq!(parsed(code::LSEEK, &seek), Ok(Call::Seek { offset: 9, whence: 4 }));
+    assert_eq!(parsed(code::LSEEK, &seek), Ok(FuseCall::Seek { offset: 9, whence: 4 }));
     let size = |valid| longs(&[valid, 0, 99, 0, 0]);
-    let change = Change { size: Some(99), ..Change::default() };
-    assert_eq!(parsed(code::SETATTR, &size(8)), Ok(Call::SetAttributes(change)));
-    assert_eq!(parsed(code::SETATTR, &size(1 << 4)), Ok(Call::SetAttributes(Change::default())));
+    let change = AttributeChange { size: Some(99), ..AttributeChange::default() };
+    assert_eq!(parsed(code::SETATTR, &size(8)), Ok(FuseCall::SetAttributes(change)));
+    assert_eq!(parsed(code::SETATTR, &size(1 << 4)), Ok(FuseCall::SetAttributes(AttributeChange::default())));
     for bit in [1, 2, 4] {
         assert_eq!(parsed(code::SETATTR, &size(bit)), Err(Errno::INVAL), "it is behind the end");
     }
     let (mode, uid, gid) = (0o100_640, 1000, 100);
     let owner = longs(&[7, 0, 99, 0, 0, 0, 0, 0, mode << 32, uid << 32, gid]);
-    let Ok(Call::SetAttributes(change)) = parsed(code::SETATTR, &owner) else {
+    let Ok(FuseCall::SetAttributes(change)) = parsed(code::SETATTR, &owner) else {
         panic!("no change");
     };
     assert_eq!((change.mode, change.uid), (Some(0o100_640), Some(1000)));
     assert_eq!((change.size, change.gid), (None, Some(100)));
-    assert_eq!(parsed(4711, &[]), Ok(Call::Other));
+    assert_eq!(parsed(4711, &[]), Ok(FuseCall::Other));
 }
 
 #[test]
 fn name_is_found_in_the_head_and_behind_it() {
     for len in [1, 38, 39, 40, 41, 255] {
         let name = vec![b'n'; len];
-        let Ok(Call::Lookup(found)) = parsed(code::LOOKUP, &[&name[..], &[0]].concat()) else {
+        let Ok(FuseCall::Lookup(found)) = parsed(code::LOOKUP, &[&name[..], &[0]].concat()) else {
             panic!("{len}");
         };
         assert_eq!(found.as_bytes(), name);
@@ -128,13 +128,13 @@ fn agreement_is_on_what_both_know() {
         arguments.extend(word.to_ne_bytes());
     }
     arguments.extend([0; 44]);
-    let Ok(Call::Init(offered)) = parsed(code::INIT, &arguments) else {
+    let Ok(FuseCall::Init(offered)) = parsed(code::INIT, &arguments) else {
         panic!("no INIT");
     };
     assert_eq!(offered.flags, u64::MAX);
     let mut body = Body::new();
     body.init(&offered, flag::ALL, 1 << 20, 256);
-    let said = Fields(body.as_bytes());
+    let said = ByteFields(body.as_bytes());
     assert_eq!(body.as_bytes().len(), 64);
     let flags = u64::from(said.word(12).unwrap()) | u64::from(said.word(32).unwrap()) << 32;
     assert_eq!(flags, flag::ALL);
@@ -143,32 +143,41 @@ fn agreement_is_on_what_both_know() {
     let old = Init { minor: 31, flags: flag::ASYNC_READ, ..offered };
     let mut body = Body::new();
     body.init(&old, flag::ALL | flag::OVER_IO_URING, 1 << 20, 256);
-    let said = Fields(body.as_bytes());
+    let said = ByteFields(body.as_bytes());
     assert_eq!(said.word(12), Some(1));
     assert_eq!((said.word(4), said.word(32)), (Some(31), Some(0)));
 }
 
 #[test]
 fn answers_have_the_lengths_that_the_kernel_checks() {
-    let attributes =
-        Attributes { node: 2, size: 1000, mode: 0o100_600, links: 1, uid: 1, gid: 2, time: 3, block: 4096, kept: 1 };
-    let len = |fill: fn(&mut Body, &Attributes)| {
+    let attributes = FileAttributes {
+        node: 2,
+        size: 1000,
+        mode: 0o100_600,
+        links: 1,
+        uid: 1,
+        gid: 2,
+        time: 3,
+        block: 4096,
+        kept: 1,
+    };
+    let len = |fill: fn(&mut Body, &FileAttributes)| {
         let mut body = Body::new();
         fill(&mut body, &attributes);
         body.as_bytes().len()
     };
     assert_eq!(len(|body, it| body.entry(it)), 128);
     assert_eq!(len(|body, it| body.attributes(it)), 104);
-    assert_eq!(len(|body, _| body.open(Opened::Direct)), 16);
+    assert_eq!(len(|body, _| body.open(OpenedFile::Direct)), 16);
     assert_eq!(len(|body, _| body.statistics(1, 1)), 80);
     assert_eq!(len(|body, _| body.written(1)), 8);
-    let entry = |body: &mut Body, it: &Attributes| {
+    let entry = |body: &mut Body, it: &FileAttributes| {
         assert!(body.folder_entry(64, 1, it, b"disk.info"));
         assert!(!body.folder_entry(64, 1, it, b"x"));
     };
     assert_eq!(len(entry), 40);
     let header = out_header(5, Err(Errno::NOENT), 0);
-    assert_eq!(Fields(&header).word(0), Some(16));
-    assert_eq!(Fields(&header).word(4), Some(u32::MAX - 1));
-    assert_eq!(Fields(&header).long(8), Some(5));
+    assert_eq!(ByteFields(&header).word(0), Some(16));
+    assert_eq!(ByteFields(&header).word(4), Some(u32::MAX - 1));
+    assert_eq!(ByteFields(&header).long(8), Some(5));
 }

@@ -4,24 +4,24 @@ use cryptline_engine::{Buffer, Gate};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::abi::{self, Body, Call, Header, Opened};
-use super::intake::Message;
+use super::abi::{self, Body, CallHeader, FuseCall, OpenedFile};
+use super::intake::FuseMessage;
 use super::last_word;
-use super::nodes::{Disk, Kind};
-use super::replies::Form;
-use super::waiting::{self, Parked, buffers_of, needs};
-use super::wire::{FuseWire, Tag};
+use super::nodes::{FuseDisk, NodeKind};
+use super::replies::ReplyForm;
+use super::waiting::{self, ParkedRequest, buffers_of, needs};
+use super::wire::{FuseTag, FuseWire};
 use super::{PARTS, TRANSFER_MAX};
-use crate::lane::{Asked, CHUNK, Room, Taken, Work};
+use crate::lane::{CHUNK, LaneRoom, WireInput, WireRequest, Work};
 use crate::stats::OperationKind;
 
 /// Runs looked up for one search of a hole: each is a system call or two.
 const EXTENTS_MAX: usize = 256;
 
 /// Outcome of a call.
-enum Verdict {
+enum CallOutcome {
     /// The lane serves it.
-    Serve(Form, Work, u64, u64),
+    Serve(ReplyForm, Work, u64, u64),
     /// Success, with the bytes in the body.
     Answer,
     Silence,
@@ -37,7 +37,7 @@ const SEEK_HOLE: u32 = 4;
 
 impl FuseWire {
     /// A request for the lane, or `None` where the call was answered, wants no answer, or has to wait.
-    pub(super) fn judge(&mut self, message: Message) -> Option<Taken<Tag>> {
+    pub(super) fn judge(&mut self, message: FuseMessage) -> Option<WireInput<FuseTag>> {
         let parsed = message.parse();
         if let Some((header, Ok(call))) = &parsed
             && let Some(disk) = self.has_its_share(*header, call)
@@ -45,9 +45,15 @@ impl FuseWire {
             self.waiting.hold(disk, message);
             return None;
         }
-        let Message { mut batch, .. } = message;
+        let FuseMessage { mut batch, .. } = message;
         let taken = parsed.and_then(|(header, call)| self.settle(None, header, call));
-        if let Some(Taken::Asked(Asked { tag: Tag::Message(tag), work: Work::Write { .. }, length, .. })) = taken {
+        if let Some(WireInput::Asked(WireRequest {
+            tag: FuseTag::Message(tag),
+            work: Work::Write { .. },
+            length,
+            ..
+        })) = taken
+        {
             let mut buffers = [const { None }; PARTS];
             for (place, buffer) in buffers.iter_mut().zip(batch.take_buffers()) {
                 *place = Some(buffer);
@@ -61,21 +67,27 @@ impl FuseWire {
     }
 
     /// The disk of a call that has to wait, since it holds much of this lane already.
-    fn has_its_share(&self, header: Header, call: &Call) -> Option<usize> {
-        let is_served = matches!(call, Call::Read { .. } | Call::Write { .. } | Call::Sync | Call::Allocate { .. });
-        let Some(Kind::Disk(_)) = self.start.nodes.kind(header.node).filter(|_| is_served) else { return None };
+    fn has_its_share(&self, header: CallHeader, call: &FuseCall) -> Option<usize> {
+        let is_served =
+            matches!(call, FuseCall::Read { .. } | FuseCall::Write { .. } | FuseCall::Sync | FuseCall::Allocate { .. });
+        let Some(NodeKind::Disk(_)) = self.start.nodes.kind(header.node).filter(|_| is_served) else { return None };
         let disk = self.start.nodes.device(header.node);
         self.waiting.must_wait(disk, needs(call)).then_some(disk)
     }
 
     /// A request that was parked; `None` where it was answered, or there are no buffers for it yet.
-    pub(super) fn judge_parked(&mut self, disk: usize, parked: Parked, room: &Room) -> Option<Taken<Tag>> {
+    pub(super) fn judge_parked(
+        &mut self,
+        disk: usize,
+        parked: ParkedRequest,
+        room: &LaneRoom,
+    ) -> Option<WireInput<FuseTag>> {
         let Some(buffers) = waiting::buffers(&parked.data, room) else {
             self.waiting.put_back(disk, parked);
             return None;
         };
         let taken = self.settle(None, parked.header, Ok(parked.call))?;
-        if let Taken::Asked(Asked { tag: Tag::Message(tag), length, .. }) = taken {
+        if let WireInput::Asked(WireRequest { tag: FuseTag::Message(tag), length, .. }) = taken {
             self.keep(tag, length, buffers).for_each(drop);
         }
         Some(taken)
@@ -99,7 +111,7 @@ impl FuseWire {
     }
 
     /// The same for a request in an entry.
-    pub(super) fn judge_entry(&mut self, index: usize) -> Option<Taken<Tag>> {
+    pub(super) fn judge_entry(&mut self, index: usize) -> Option<WireInput<FuseTag>> {
         let parse = |head: &[u8], rest: &[u8], len| abi::parse(head, rest, len);
         let parsed = self.entries.with_message(index, parse).flatten();
         let Some((header, call)) = parsed else {
@@ -111,160 +123,169 @@ impl FuseWire {
     }
 
     /// Answers a call, or asks the lane to serve it. It has come in an entry, or as a message.
-    fn settle(&mut self, entry: Option<usize>, header: Header, call: Result<Call, Errno>) -> Option<Taken<Tag>> {
+    fn settle(
+        &mut self,
+        entry: Option<usize>,
+        header: CallHeader,
+        call: Result<FuseCall, Errno>,
+    ) -> Option<WireInput<FuseTag>> {
         let mut body = Body::new();
         let kind = call.as_ref().ok().and_then(kind_of);
         let verdict = call.and_then(|call| self.decide(header, call, &mut body));
         let (form, device, length) = match verdict {
-            Ok(Verdict::Silence) if entry.is_none() => return None,
-            Ok(Verdict::Serve(form, _, _, length)) => (form, self.start.nodes.device(header.node), length),
-            _ => (Form::Empty, 0, 0),
+            Ok(CallOutcome::Silence) if entry.is_none() => return None,
+            Ok(CallOutcome::Serve(form, _, _, length)) => (form, self.start.nodes.device(header.node), length),
+            _ => (ReplyForm::Empty, 0, 0),
         };
         let tag = match entry {
-            None => Tag::Message(self.replies.begin(header.unique, form, device)),
+            None => FuseTag::Message(self.replies.begin(header.unique, form, device)),
             Some(index) => {
                 self.entries.begin(index, header.unique, form, device, length);
-                Tag::Entry(index)
+                FuseTag::Entry(index)
             }
         };
         match (tag, verdict) {
             // An entry's memory is there.
-            (Tag::Entry(_), Ok(Verdict::Serve(_, Work::Read { .. }, offset, _))) => {
+            (FuseTag::Entry(_), Ok(CallOutcome::Serve(_, Work::Read { .. }, offset, _))) => {
                 self.waiting.begin(device, 0);
-                return Some(Taken::Asked(Asked { tag, work: Work::Read { whole: false }, offset, length }));
+                return Some(WireInput::Asked(WireRequest { tag, work: Work::Read { whole: false }, offset, length }));
             }
-            (tag, Ok(Verdict::Serve(_, work, offset, _))) => {
-                let asked = Asked { tag, work, offset, length };
+            (tag, Ok(CallOutcome::Serve(_, work, offset, _))) => {
+                let asked = WireRequest { tag, work, offset, length };
                 self.begin_share(device, &asked);
-                return Some(Taken::Asked(asked));
+                return Some(WireInput::Asked(asked));
             }
-            (Tag::Message(index), Ok(_)) => self.replies.end_with(index, body.as_bytes()),
-            (Tag::Entry(index), Ok(_)) => self.entries.end_with(index, body.as_bytes()),
+            (FuseTag::Message(index), Ok(_)) => self.replies.end_with(index, body.as_bytes()),
+            (FuseTag::Entry(index), Ok(_)) => self.entries.end_with(index, body.as_bytes()),
             (tag, Err(errno)) => {
                 match tag {
-                    Tag::Message(index) => self.replies.end(index, Err(errno)),
-                    Tag::Entry(index) => self.entries.end(index, Err(errno), 0),
+                    FuseTag::Message(index) => self.replies.end(index, Err(errno)),
+                    FuseTag::Entry(index) => self.entries.end(index, Err(errno), 0),
                 }
                 let nodes = &self.start.nodes;
-                let kind = kind.filter(|_| matches!(nodes.kind(header.node), Some(Kind::Disk(_))));
-                return kind.map(|kind| Taken::Refused(nodes.device(header.node), kind));
+                let kind = kind.filter(|_| matches!(nodes.kind(header.node), Some(NodeKind::Disk(_))));
+                return kind.map(|kind| WireInput::Refused(nodes.device(header.node), kind));
             }
         }
         None
     }
 
     /// Counts what the device may take of the lane for a request.
-    fn begin_share(&mut self, device: usize, asked: &Asked<Tag>) {
+    fn begin_share(&mut self, device: usize, asked: &WireRequest<FuseTag>) {
         let buffers = match asked.tag {
-            Tag::Message(index) => {
+            FuseTag::Message(index) => {
                 let buffers = buffers_of(asked);
                 self.replies.note_buffers(index, buffers);
                 buffers
             }
-            Tag::Entry(_) => 0,
+            FuseTag::Entry(_) => 0,
         };
         self.waiting.begin(device, buffers);
     }
 
-    fn decide(&self, header: Header, call: Call, body: &mut Body) -> Result<Verdict, Errno> {
-        if call == Call::Forget {
-            return Ok(Verdict::Silence);
+    fn decide(&self, header: CallHeader, call: FuseCall, body: &mut Body) -> Result<CallOutcome, Errno> {
+        if call == FuseCall::Forget {
+            return Ok(CallOutcome::Silence);
         }
         let kind = self.start.nodes.kind(header.node);
         match (call, kind) {
-            (Call::Destroy | Call::Release, _) => Ok(Verdict::Answer),
-            (Call::Ioctl { command }, _) => {
+            (FuseCall::Destroy | FuseCall::Release, _) => Ok(CallOutcome::Answer),
+            (FuseCall::Ioctl { command }, _) => {
                 let name = self.start.nodes.last_word();
                 let name = name.filter(|_| command == last_word::COMMAND);
                 body.ioctl(&name.ok_or(Errno::NOTTY)?);
-                Ok(Verdict::Answer)
+                Ok(CallOutcome::Answer)
             }
-            (Call::Arrange, _) => Err(Errno::PERM),
-            (Call::Init(_) | Call::Other, _) => Err(Errno::NOSYS),
+            (FuseCall::Arrange, _) => Err(Errno::PERM),
+            (FuseCall::Init(_) | FuseCall::Other, _) => Err(Errno::NOSYS),
             (_, None) => Err(Errno::STALE),
-            (Call::Read { offset, size }, Some(Kind::Disk(disk))) => read(disk, offset, size),
-            (Call::Write { offset, size, durable }, Some(Kind::Disk(disk))) => write(disk, offset, size, durable),
-            (Call::Sync, Some(Kind::Disk(_))) => Ok(Verdict::Serve(Form::Empty, Work::Flush, 0, 0)),
-            (Call::Allocate { offset, length, mode }, Some(Kind::Disk(disk))) => allocate(disk, offset, length, mode),
-            (Call::Seek { offset, whence }, Some(Kind::Disk(disk))) => {
+            (FuseCall::Read { offset, size }, Some(NodeKind::Disk(disk))) => read(disk, offset, size),
+            (FuseCall::Write { offset, size, durable }, Some(NodeKind::Disk(disk))) => {
+                write(disk, offset, size, durable)
+            }
+            (FuseCall::Sync, Some(NodeKind::Disk(_))) => Ok(CallOutcome::Serve(ReplyForm::Empty, Work::Flush, 0, 0)),
+            (FuseCall::Allocate { offset, length, mode }, Some(NodeKind::Disk(disk))) => {
+                allocate(disk, offset, length, mode)
+            }
+            (FuseCall::Seek { offset, whence }, Some(NodeKind::Disk(disk))) => {
                 let found = disk.ask(move |gate| seek(gate, offset, whence));
                 let found = found.unwrap_or_else(|| seek_in_data(&disk.gate, offset, whence))?;
                 body.long(found);
-                Ok(Verdict::Answer)
+                Ok(CallOutcome::Answer)
             }
             (call, Some(kind)) => self.describe(header.node, kind, call, body),
         }
     }
 
     /// Answers calls about the files and folders themselves.
-    fn describe(&self, node: u64, kind: Kind<'_>, call: Call, body: &mut Body) -> Result<Verdict, Errno> {
+    fn describe(&self, node: u64, kind: NodeKind<'_>, call: FuseCall, body: &mut Body) -> Result<CallOutcome, Errno> {
         let nodes = &self.start.nodes;
         let attributes = nodes.attributes(node).ok_or(Errno::STALE)?;
         match (call, kind) {
-            (Call::Lookup(name), Kind::Folder) => {
+            (FuseCall::Lookup(name), NodeKind::Folder) => {
                 let found = nodes.find(node, name.as_bytes()).ok_or(Errno::NOENT)?;
                 body.entry(&nodes.attributes(found).ok_or(Errno::NOENT)?);
             }
-            (Call::Lookup(_), _) => return Err(Errno::NOTDIR),
-            (Call::GetAttributes, _) => body.attributes(&attributes),
-            (Call::SetAttributes(change), _) => {
+            (FuseCall::Lookup(_), _) => return Err(Errno::NOTDIR),
+            (FuseCall::GetAttributes, _) => body.attributes(&attributes),
+            (FuseCall::SetAttributes(change), _) => {
                 if !attributes.is_kept_by(change) {
                     return Err(Errno::PERM);
                 }
                 body.attributes(&attributes);
             }
-            (Call::Open { flags }, Kind::Disk(_) | Kind::Info(_)) => {
+            (FuseCall::Open { flags }, NodeKind::Disk(_) | NodeKind::Info(_)) => {
                 let reads = flags & OFlags::ACCMODE.bits() == OFlags::RDONLY.bits();
-                let is_disk = matches!(kind, Kind::Disk(_));
-                let can_write = matches!(kind, Kind::Disk(disk) if !disk.read_only);
+                let is_disk = matches!(kind, NodeKind::Disk(_));
+                let can_write = matches!(kind, NodeKind::Disk(disk) if !disk.read_only);
                 if !reads && !can_write {
                     return Err(Errno::ROFS);
                 }
-                body.open(if is_disk && self.start.cached { Opened::Cached } else { Opened::Direct });
+                body.open(if is_disk && self.start.cached { OpenedFile::Cached } else { OpenedFile::Direct });
             }
-            (Call::Read { offset, size }, Kind::Info(disk)) => {
+            (FuseCall::Read { offset, size }, NodeKind::Info(disk)) => {
                 body.push(disk.info(offset, size as usize));
             }
-            (Call::OpenFolder, Kind::Folder) => body.open(Opened::Folder),
-            (Call::ReadFolder { offset, size }, Kind::Folder) => {
+            (FuseCall::OpenFolder, NodeKind::Folder) => body.open(OpenedFile::Folder),
+            (FuseCall::ReadFolder { offset, size }, NodeKind::Folder) => {
                 nodes.list(offset, size as usize, body);
             }
-            (Call::Statistics, _) => {
+            (FuseCall::Statistics, _) => {
                 let (size, files) = nodes.sum();
                 body.statistics(size, files);
             }
-            (Call::Sync, _) => {}
-            (Call::Read { .. } | Call::Write { .. } | Call::Open { .. }, Kind::Folder) => {
+            (FuseCall::Sync, _) => {}
+            (FuseCall::Read { .. } | FuseCall::Write { .. } | FuseCall::Open { .. }, NodeKind::Folder) => {
                 return Err(Errno::ISDIR);
             }
             _ => return Err(Errno::INVAL),
         }
-        Ok(Verdict::Answer)
+        Ok(CallOutcome::Answer)
     }
 }
 
 /// Kind of a call about data, as the statistics count it. Other calls are no requests to a disk.
-fn kind_of(call: &Call) -> Option<OperationKind> {
+fn kind_of(call: &FuseCall) -> Option<OperationKind> {
     match call {
-        Call::Read { .. } => Some(OperationKind::Read),
-        Call::Write { .. } | Call::Allocate { .. } => Some(OperationKind::Write),
-        Call::Sync => Some(OperationKind::Flush),
+        FuseCall::Read { .. } => Some(OperationKind::Read),
+        FuseCall::Write { .. } | FuseCall::Allocate { .. } => Some(OperationKind::Write),
+        FuseCall::Sync => Some(OperationKind::Flush),
         _ => None,
     }
 }
 
 /// Reads nothing behind the end: a read that crosses it is short, and one behind it is empty.
-fn read(disk: &Disk, offset: u64, size: u32) -> Result<Verdict, Errno> {
+fn read(disk: &FuseDisk, offset: u64, size: u32) -> Result<CallOutcome, Errno> {
     let length = inside(disk, offset, size)?;
     if length == 0 {
-        return Ok(Verdict::Answer);
+        return Ok(CallOutcome::Answer);
     }
     let work = Work::Read { whole: true };
-    Ok(Verdict::Serve(Form::Data, work, offset, length.into()))
+    Ok(CallOutcome::Serve(ReplyForm::Data, work, offset, length.into()))
 }
 
 /// As on a disk: what fits is written, and behind the end there is no space.
-fn write(disk: &Disk, offset: u64, size: u32, durable: bool) -> Result<Verdict, Errno> {
+fn write(disk: &FuseDisk, offset: u64, size: u32, durable: bool) -> Result<CallOutcome, Errno> {
     if disk.read_only {
         return Err(Errno::PERM);
     }
@@ -273,12 +294,12 @@ fn write(disk: &Disk, offset: u64, size: u32, durable: bool) -> Result<Verdict, 
         return Err(Errno::NOSPC);
     }
     let work = Work::Write { durable };
-    let form = Form::Written(length);
-    Ok(Verdict::Serve(form, work, offset, length.into()))
+    let form = ReplyForm::Written(length);
+    Ok(CallOutcome::Serve(form, work, offset, length.into()))
 }
 
 /// How much of a transfer is inside the disk.
-fn inside(disk: &Disk, offset: u64, size: u32) -> Result<u32, Errno> {
+fn inside(disk: &FuseDisk, offset: u64, size: u32) -> Result<u32, Errno> {
     if size == 0 || size > TRANSFER_MAX {
         return Err(Errno::INVAL);
     }
@@ -290,7 +311,7 @@ fn inside(disk: &Disk, offset: u64, size: u32) -> Result<u32, Errno> {
     Ok(length)
 }
 
-fn check_blocks(disk: &Disk, offset: u64, length: u64) -> Result<(), Errno> {
+fn check_blocks(disk: &FuseDisk, offset: u64, length: u64) -> Result<(), Errno> {
     let block = u64::from(disk.gate.geometry().logical_block);
     let is_aligned = (offset | length) & (block - 1) == 0;
     is_aligned.then_some(()).ok_or(Errno::INVAL)
@@ -298,7 +319,7 @@ fn check_blocks(disk: &Disk, offset: u64, length: u64) -> Result<(), Errno> {
 
 /// As on a block device. Punching is refused where the device cannot do it: zeros in its stead would
 /// take up space. Either way the range reads as zeros, on which programs rely.
-fn allocate(disk: &Disk, offset: u64, length: u64, mode: u32) -> Result<Verdict, Errno> {
+fn allocate(disk: &FuseDisk, offset: u64, length: u64, mode: u32) -> Result<CallOutcome, Errno> {
     let (fast, may_unmap) = match mode {
         mode if mode == PUNCH_HOLE | KEEP_SIZE => (true, true),
         mode if mode & !KEEP_SIZE == ZERO_RANGE => (false, false),
@@ -315,8 +336,8 @@ fn allocate(disk: &Disk, offset: u64, length: u64, mode: u32) -> Result<Verdict,
     let length = end.min(size) - offset;
     check_blocks(disk, offset, length)?;
     let work = Work::Zero { durable: false, fast, may_unmap };
-    let form = if fast { Form::Hole } else { Form::Empty };
-    Ok(Verdict::Serve(form, work, offset, length))
+    let form = if fast { ReplyForm::Hole } else { ReplyForm::Empty };
+    Ok(CallOutcome::Serve(form, work, offset, length))
 }
 
 /// The same where nothing is known of holes: then all of it is data.

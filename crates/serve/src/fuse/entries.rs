@@ -20,19 +20,19 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use cryptline_engine::{Buffer, Fault, Ring};
-use cryptline_sys::{FuseEntry, FuseQueues, Io, Source};
+use cryptline_sys::{FuseEntry, FuseQueues, Io, RequestSource};
 use rustix::io::Errno;
 
 use super::TRANSFER_MAX;
 use super::abi::{self, Body, HEAD, IN_HEADER};
-use super::replies::{Form, errno};
+use super::replies::{ReplyForm, errno};
 
 /// Bytes of the longest first structure of a call's arguments.
 const ARGUMENTS: usize = 128;
 
 /// The queues of the kernel that one lane serves.
 #[derive(Clone, Debug, Default)]
-pub struct Queues {
+pub struct LaneQueues {
     /// By their numbers.
     pub numbers: Vec<u16>,
     /// Entries of each.
@@ -42,7 +42,7 @@ pub struct Queues {
 /// All entries of a lane.
 #[derive(Default)]
 pub struct Entries {
-    places: Vec<Place>,
+    places: Vec<RingEntry>,
     /// With requests that the lane does not have yet.
     arrived: VecDeque<usize>,
     /// For the kernel.
@@ -51,12 +51,12 @@ pub struct Entries {
     is_on_the_way: bool,
 }
 
-struct Place {
+struct RingEntry {
     /// Here, while it is not the kernel's.
     entry: Option<Box<FuseEntry>>,
     unique: u64,
     device: usize,
-    form: Form,
+    form: ReplyForm,
     /// Of the payload's memory, what the lane does not have yet, and where in the payload it begins.
     rest: Option<Buffer>,
     rest_at: u64,
@@ -69,7 +69,7 @@ struct Place {
 
 impl Entries {
     /// Entries for the queues, which the kernel has with the first [`submit`](Self::submit).
-    pub fn new(ring: &mut Ring, device: &Arc<OwnedFd>, queues: &Queues) -> io::Result<Self> {
+    pub fn new(ring: &mut Ring, device: &Arc<OwnedFd>, queues: &LaneQueues) -> io::Result<Self> {
         let count = queues.numbers.len() * queues.depth;
         if count == 0 {
             return Ok(Self::default());
@@ -81,7 +81,7 @@ impl Entries {
         for _ in 0..queues.depth {
             for number in &queues.numbers {
                 let entry = made.entry(*number, TRANSFER_MAX as usize)?;
-                places.push(Place::new(entry));
+                places.push(RingEntry::new(entry));
             }
         }
         Ok(Self { arrived: VecDeque::with_capacity(count), ready: (0..count).collect(), places, is_on_the_way: false })
@@ -116,7 +116,7 @@ impl Entries {
     }
 
     /// A request that is served or answered from now on.
-    pub fn begin(&mut self, index: usize, unique: u64, form: Form, device: usize, length: u64) {
+    pub fn begin(&mut self, index: usize, unique: u64, form: ReplyForm, device: usize, length: u64) {
         let place = &mut self.places[index];
         (place.unique, place.form, place.device) = (unique, form, device);
         (place.length, place.rest, place.rest_at) = (length, None, 0);
@@ -153,17 +153,17 @@ impl Entries {
 
     /// Answers a request that a device has served, or failed.
     pub fn end_served(&mut self, index: usize, result: Result<(), Fault>) {
-        let Place { form, length, is_lost, .. } = self.places[index];
+        let RingEntry { form, length, is_lost, .. } = self.places[index];
         let mut body = Body::new();
         match (result, form) {
             (Err(fault), _) => return self.end(index, Err(errno(fault, form)), 0),
-            (Ok(()), Form::Data) if is_lost => return self.end(index, Err(Errno::IO), 0),
-            (Ok(()), Form::Data) => {
+            (Ok(()), ReplyForm::Data) if is_lost => return self.end(index, Err(Errno::IO), 0),
+            (Ok(()), ReplyForm::Data) => {
                 let length = u32::try_from(length).unwrap_or(0);
                 return self.end(index, Ok(()), length);
             }
-            (Ok(()), Form::Written(bytes)) => body.written(bytes),
-            (Ok(()), Form::Empty | Form::Hole | Form::Failed) => {}
+            (Ok(()), ReplyForm::Written(bytes)) => body.written(bytes),
+            (Ok(()), ReplyForm::Empty | ReplyForm::Hole | ReplyForm::Failed) => {}
         }
         self.end_with(index, body.as_bytes());
     }
@@ -196,7 +196,7 @@ impl Entries {
     }
 
     /// Gives the kernel what is for it. `false` where an entry cannot be given to it, which must not be.
-    pub fn submit(&mut self, ring: &mut Ring, source: Source) -> bool {
+    pub fn submit(&mut self, ring: &mut Ring, source: RequestSource) -> bool {
         while let Some(index) = self.ready.pop_front() {
             let place = &mut self.places[index];
             let Some(mut entry) = place.entry.take() else {
@@ -283,13 +283,13 @@ fn gather<'a>(
     Some((head, rest, len))
 }
 
-impl Place {
+impl RingEntry {
     fn new(entry: Box<FuseEntry>) -> Self {
         Self {
             entry: Some(entry),
             unique: 0,
             device: 0,
-            form: Form::Empty,
+            form: ReplyForm::Empty,
             rest: None,
             rest_at: 0,
             length: 0,
@@ -315,7 +315,7 @@ mod tests {
             return None;
         };
         let numbers = vec![0];
-        let queues = Queues { numbers, depth };
+        let queues = LaneQueues { numbers, depth };
         let made = Entries::new(&mut ring, &Arc::new(device.into()), &queues);
         Some((ring, made.expect("entries")))
     }
@@ -329,12 +329,12 @@ mod tests {
     fn read_whose_bytes_are_elsewhere_fails_and_the_next_one_does_not() {
         let Some((_ring, mut entries)) = entries(2) else { return };
         for (from, error) in [(0, 0), (1, Errno::IO.raw_os_error()), (0, 0)] {
-            entries.begin(0, 7, Form::Data, 0, 4096);
+            entries.begin(0, 7, ReplyForm::Data, 0, 4096);
             let data = entries.part(from, 0, 4096).expect("a part");
             entries.keep(0, data);
             entries.end_served(0, Ok(()));
             assert_eq!(answered(&entries, 0), -error);
-            entries.begin(1, 8, Form::Data, 0, 4096);
+            entries.begin(1, 8, ReplyForm::Data, 0, 4096);
         }
     }
 
@@ -342,7 +342,7 @@ mod tests {
     fn answer_is_unsent_until_the_kernel_has_taken_it() {
         let Some((mut ring, mut entries)) = entries(1) else { return };
         entries.ready.clear();
-        entries.begin(0, 7, Form::Empty, 0, 0);
+        entries.begin(0, 7, ReplyForm::Empty, 0, 0);
         entries.end(0, Ok(()), 0);
         let source = ring.add_source();
         assert!(entries.submit(&mut ring, source));

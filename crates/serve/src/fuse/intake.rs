@@ -9,12 +9,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use cryptline_engine::Ring;
-use cryptline_sys::{FileId, Io, ReceiveBatch, Source};
+use cryptline_sys::{FileId, Io, ReceiveBatch, RequestSource};
 use rustix::io::Errno;
 
 use super::PARTS;
 use super::abi::HEAD;
-use crate::lane::{CHUNK, Room};
+use crate::lane::{CHUNK, LaneRoom};
 
 /// Messages read before the lane looks at any.
 pub const MESSAGES: usize = 8;
@@ -29,15 +29,15 @@ const RETRIES_MAX: u32 = if cfg!(test) { 20 } else { 5000 };
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// One message, and how long it is.
-pub struct Message {
+pub struct FuseMessage {
     pub batch: Box<ReceiveBatch>,
     pub len: usize,
 }
 
-pub struct Intake {
+pub struct MessageIntake {
     #[expect(clippy::vec_box, reason = "the kernel has their addresses, and operations have them boxed")]
     spare: Vec<Box<ReceiveBatch>>,
-    arrived: VecDeque<Message>,
+    arrived: VecDeque<FuseMessage>,
     posted: bool,
     /// Reads in a row that found nothing.
     in_vain: u32,
@@ -49,7 +49,7 @@ pub struct Intake {
     pub failure: Option<Errno>,
 }
 
-impl Intake {
+impl MessageIntake {
     pub fn new() -> Self {
         Self {
             spare: (0..MESSAGES).map(|_| ReceiveBatch::new(HEAD, PARTS)).collect(),
@@ -76,7 +76,7 @@ impl Intake {
         self.spare.is_empty()
     }
 
-    pub fn next(&mut self) -> Option<Message> {
+    pub fn next(&mut self) -> Option<FuseMessage> {
         self.arrived.pop_front()
     }
 
@@ -86,7 +86,7 @@ impl Intake {
     }
 
     /// Waits for the next message, unless that is being done or buffers are short.
-    pub fn post(&mut self, ring: &mut Ring, source: Source, file: FileId, room: &Room) {
+    pub fn post(&mut self, ring: &mut Ring, source: RequestSource, file: FileId, room: &LaneRoom) {
         // Those that will be read at once need buffers, too.
         for batch in &mut self.spare {
             if !fill(batch, room) {
@@ -113,7 +113,7 @@ impl Intake {
     }
 
     /// Reads one more message without waiting; `false` where that is not worth it.
-    pub fn read_at_once(&mut self, ring: &mut Ring, source: Source, file: FileId) -> bool {
+    pub fn read_at_once(&mut self, ring: &mut Ring, source: RequestSource, file: FileId) -> bool {
         let tries = self.in_vain < PATIENCE || self.in_vain.is_multiple_of(SELDOM);
         if !tries || self.is_gone || self.arrived.len() >= MESSAGES {
             self.in_vain = self.in_vain.wrapping_add(1).max(PATIENCE);
@@ -138,7 +138,7 @@ impl Intake {
         match result {
             Ok(len) if len > 0 => {
                 self.failed = 0;
-                self.arrived.push_back(Message { batch, len });
+                self.arrived.push_back(FuseMessage { batch, len });
                 return;
             }
             // Another lane was faster, or the request was taken back while it was being read.
@@ -177,7 +177,7 @@ impl Intake {
 }
 
 /// Gives a message its buffers again; `false` where there are too few.
-fn fill(batch: &mut ReceiveBatch, room: &Room) -> bool {
+fn fill(batch: &mut ReceiveBatch, room: &LaneRoom) -> bool {
     while batch.buffers().len() < PARTS {
         let Some(buffer) = room.buffer(CHUNK as usize) else {
             return false;
@@ -191,7 +191,7 @@ fn fill(batch: &mut ReceiveBatch, room: &Room) -> bool {
 mod tests {
     use super::*;
 
-    fn came(intake: &mut Intake, result: Result<usize, Errno>) {
+    fn came(intake: &mut MessageIntake, result: Result<usize, Errno>) {
         intake.came(result, ReceiveBatch::new(HEAD, PARTS));
     }
 
@@ -205,7 +205,7 @@ mod tests {
             (Errno::NODEV, true, false),
             (Errno::IO, true, true),
         ] {
-            let mut intake = Intake::new();
+            let mut intake = MessageIntake::new();
             came(&mut intake, Err(error));
             assert_eq!(intake.is_gone, is_end, "{error}");
             assert_eq!(intake.failure.is_some(), is_failure, "{error}");
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn reads_that_go_on_failing_end_the_mount_with_their_reason() {
-        let mut intake = Intake::new();
+        let mut intake = MessageIntake::new();
         for _ in 0..RETRIES_MAX {
             came(&mut intake, Err(Errno::NOMEM));
         }

@@ -32,9 +32,9 @@ mod wire;
 use crate::lane::CHUNK;
 
 pub use last_word::{LastFlush, LastWord, SocketName, Waiter};
-pub use mount::{Mount, MountError, Wanted, identity_at, unmount};
-pub use nodes::{Nodes, Over, info_name};
-pub use session::{Options, Session, StartError, processors};
+pub use mount::{Mount, MountError, MountWanted, identity_at, unmount};
+pub use nodes::{MountedOver, Nodes, info_name};
+pub use session::{FuseOptions, FuseSession, StartError, processors};
 
 /// Buffers for the data of one call.
 const PARTS: usize = 4;

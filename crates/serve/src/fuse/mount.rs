@@ -9,20 +9,20 @@ use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
 
 use super::TRANSFER_MAX;
-use super::nodes::Over;
+use super::nodes::MountedOver;
 
 /// The type of our mounts is `fuse.` and this.
 const SUBTYPE: &str = "cryptline";
 
 /// Description of a mount to be made.
 #[derive(Debug)]
-pub struct Wanted<'a> {
+pub struct MountWanted<'a> {
     /// Where: a file, or an empty folder. An absolute path without links.
     pub point: PathBuf,
     /// Descriptor of what was found there. If the path leads elsewhere by now, nothing is mounted.
     pub place: BorrowedFd<'a>,
     /// Which of the two.
-    pub over: Over,
+    pub over: MountedOver,
     /// Its name in the table of mounts.
     pub source: String,
     /// Nobody can write.
@@ -68,7 +68,7 @@ pub struct Mount {
 
 impl Mount {
     /// Mounts, and gives the `lanes` descriptors to serve it with.
-    pub fn new(wanted: &Wanted<'_>, lanes: usize) -> Result<(Self, Vec<OwnedFd>), MountError> {
+    pub fn new(wanted: &MountWanted<'_>, lanes: usize) -> Result<(Self, Vec<OwnedFd>), MountError> {
         check_place(wanted)?;
         let before = identity_at(&wanted.point);
         let (first, by_helper) = Self::begin(wanted)?;
@@ -95,11 +95,11 @@ impl Mount {
     }
 
     /// The first descriptor, and whether the helper has mounted.
-    fn begin(wanted: &Wanted<'_>) -> Result<(OwnedFd, bool), MountError> {
+    fn begin(wanted: &MountWanted<'_>) -> Result<(OwnedFd, bool), MountError> {
         let mount = FuseMount {
             point: &wanted.point,
             place: wanted.place,
-            is_file: wanted.over == Over::File,
+            is_file: wanted.over == MountedOver::File,
             source: &wanted.source,
             subtype: SUBTYPE,
             read_only: wanted.read_only,
@@ -224,7 +224,7 @@ fn is_there(point: &Path, identity: Option<&str>) -> bool {
     identity.is_some() && identity_at(point).as_deref() == identity
 }
 
-fn check_place(wanted: &Wanted<'_>) -> Result<(), MountError> {
+fn check_place(wanted: &MountWanted<'_>) -> Result<(), MountError> {
     let path = path_of(wanted.place).map_err(MountError::System)?;
     (path == wanted.point).then_some(()).ok_or(MountError::Moved)
 }

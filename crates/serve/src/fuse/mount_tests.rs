@@ -28,11 +28,11 @@ impl Place {
         Some(Self { _folder: folder, point, found: found.unwrap() })
     }
 
-    fn wanted(&self) -> Wanted<'_> {
-        Wanted {
+    fn wanted(&self) -> MountWanted<'_> {
+        MountWanted {
             point: self.point.clone(),
             place: self.found.as_fd(),
-            over: Over::Folder,
+            over: MountedOver::Folder,
             source: "disk".to_owned(),
             read_only: false,
             allow_other: false,

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use cryptline_engine::Gate;
 use rustix::process::{getegid, geteuid};
 
-use super::abi::{Attributes, Body, KEPT, KEPT_OF_DISK};
+use super::abi::{Body, FileAttributes, KEPT, KEPT_OF_DISK};
 use super::last_word::SocketName;
 use crate::facts::Facts;
 
@@ -27,7 +27,7 @@ const INFO: &str = ".info";
 
 /// Kind of place that the mount is made over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum MountedOver {
     /// A file, which the disk takes the place of.
     File,
     /// A folder.
@@ -36,9 +36,9 @@ pub enum Over {
 
 /// The files that a mount shows.
 pub struct Nodes {
-    over: Over,
+    over: MountedOver,
     /// At least one, and no more over a file.
-    disks: Vec<Disk>,
+    disks: Vec<FuseDisk>,
     /// Set if users other than the server's may use them.
     is_for_all: bool,
     uid: u32,
@@ -48,7 +48,7 @@ pub struct Nodes {
 }
 
 /// A disk, and what describes it.
-pub(super) struct Disk {
+pub(super) struct FuseDisk {
     pub gate: Gate,
     pub name: String,
     info_name: String,
@@ -60,14 +60,14 @@ pub(super) struct Disk {
 
 /// Nature of a node.
 #[derive(Clone, Copy)]
-pub(super) enum Kind<'a> {
+pub(super) enum NodeKind<'a> {
     Folder,
-    Disk(&'a Disk),
+    Disk(&'a FuseDisk),
     /// File that describes it.
-    Info(&'a Disk),
+    Info(&'a FuseDisk),
 }
 
-impl Disk {
+impl FuseDisk {
     fn new(gate: &Gate, name: &str, info: &str) -> Self {
         let geometry = gate.geometry();
         let fits = (0..=info.len().min(Body::CAPACITY)).rev();
@@ -100,11 +100,11 @@ impl Disk {
 impl Nodes {
     /// The disk behind `gate` as the file `name`, described by `info`, a text. Over a file there is only the disk.
     #[must_use]
-    pub fn new(over: Over, gate: &Gate, name: &str, info: &str, is_for_all: bool) -> Self {
+    pub fn new(over: MountedOver, gate: &Gate, name: &str, info: &str, is_for_all: bool) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {
             over,
-            disks: vec![Disk::new(gate, name, info)],
+            disks: vec![FuseDisk::new(gate, name, info)],
             is_for_all,
             uid: geteuid().as_raw(),
             gid: getegid().as_raw(),
@@ -115,7 +115,7 @@ impl Nodes {
 
     /// One more disk in the folder, with a name that is no other file's there.
     pub fn add(&mut self, gate: &Gate, name: &str, info: &str) {
-        self.disks.push(Disk::new(gate, name, info));
+        self.disks.push(FuseDisk::new(gate, name, info));
         self.disks.iter_mut().for_each(|disk| disk.facts = Some(Facts::new()));
     }
 
@@ -130,7 +130,7 @@ impl Nodes {
         self.last_word
     }
 
-    pub(super) fn disks(&self) -> &[Disk] {
+    pub(super) fn disks(&self) -> &[FuseDisk] {
         &self.disks
     }
 
@@ -139,20 +139,20 @@ impl Nodes {
         usize::try_from(node.saturating_sub(FIRST) / 2).unwrap_or(usize::MAX)
     }
 
-    pub(super) fn kind(&self, node: u64) -> Option<Kind<'_>> {
+    pub(super) fn kind(&self, node: u64) -> Option<NodeKind<'_>> {
         let disk = self.disks.get(self.device(node));
         match (self.over, node) {
-            (Over::File, ROOT) => disk.map(Kind::Disk),
-            (Over::Folder, ROOT) => Some(Kind::Folder),
-            (Over::Folder, FIRST..) if node.is_multiple_of(2) => disk.map(Kind::Disk),
-            (Over::Folder, FIRST..) => disk.map(Kind::Info),
+            (MountedOver::File, ROOT) => disk.map(NodeKind::Disk),
+            (MountedOver::Folder, ROOT) => Some(NodeKind::Folder),
+            (MountedOver::Folder, FIRST..) if node.is_multiple_of(2) => disk.map(NodeKind::Disk),
+            (MountedOver::Folder, FIRST..) => disk.map(NodeKind::Info),
             _ => None,
         }
     }
 
     /// The file of this name in a folder.
     pub(super) fn find(&self, folder: u64, name: &[u8]) -> Option<u64> {
-        if !matches!(self.kind(folder), Some(Kind::Folder)) {
+        if !matches!(self.kind(folder), Some(NodeKind::Folder)) {
             return None;
         }
         let mut files = self.files();
@@ -166,23 +166,23 @@ impl Nodes {
         (FIRST..).zip(names.map(String::as_str))
     }
 
-    pub(super) fn attributes(&self, node: u64) -> Option<Attributes> {
+    pub(super) fn attributes(&self, node: u64) -> Option<FileAttributes> {
         let kind = self.kind(node)?;
         let (size, mode, links, block, kept) = match kind {
-            Kind::Folder => (0, FOLDER | 0o500, 2, 0, KEPT),
-            Kind::Disk(disk) => {
+            NodeKind::Folder => (0, FOLDER | 0o500, 2, 0, KEPT),
+            NodeKind::Disk(disk) => {
                 let own = if disk.read_only { 0o400 } else { 0o600 };
                 // Asked for now and then, and the moment to see that it has grown.
                 let size = disk.ask(Gate::grow).unwrap_or_else(|| disk.gate.size());
                 (size, FILE | own, 1, disk.gate.geometry().preferred_block, KEPT_OF_DISK)
             }
-            Kind::Info(disk) => (disk.info.len() as u64, FILE | 0o400, 1, 0, KEPT),
+            NodeKind::Info(disk) => (disk.info.len() as u64, FILE | 0o400, 1, 0, KEPT),
         };
         let own = mode & 0o700;
         let others = if self.is_for_all { own >> 3 | own >> 6 } else { 0 };
         let Self { uid, gid, time, .. } = *self;
         let (mode, block) = (mode | others, block.max(4096));
-        Some(Attributes { node, size, mode, links, uid, gid, time, block, kept })
+        Some(FileAttributes { node, size, mode, links, uid, gid, time, block, kept })
     }
 
     /// Lists a folder from entry `from` on, in at most `room` bytes.
@@ -221,14 +221,14 @@ mod tests {
 
     use super::*;
 
-    fn nodes(over: Over, is_for_all: bool) -> Nodes {
+    fn nodes(over: MountedOver, is_for_all: bool) -> Nodes {
         let gate = Gate::new(RamDevice::new(1 << 20).unwrap());
         Nodes::new(over, &gate, "disk", "cipher: none\n", is_for_all)
     }
 
     #[test]
     fn folder_has_the_disk_and_its_description() {
-        let nodes = nodes(Over::Folder, false);
+        let nodes = nodes(MountedOver::Folder, false);
         let size = |name: &[u8]| {
             let node = nodes.find(ROOT, name)?;
             Some(nodes.attributes(node)?.size)
@@ -249,8 +249,8 @@ mod tests {
 
     #[test]
     fn disk_alone_is_the_root() {
-        let nodes = nodes(Over::File, false);
-        assert!(matches!(nodes.kind(ROOT), Some(Kind::Disk(_))));
+        let nodes = nodes(MountedOver::File, false);
+        assert!(matches!(nodes.kind(ROOT), Some(NodeKind::Disk(_))));
         assert!(nodes.kind(2).is_none());
         assert_eq!(nodes.find(ROOT, b"disk"), None);
         assert_eq!(nodes.attributes(ROOT).unwrap().mode, 0o100_600);
@@ -258,14 +258,14 @@ mod tests {
 
     #[test]
     fn others_get_what_the_owner_has_where_they_may() {
-        let nodes = nodes(Over::Folder, true);
+        let nodes = nodes(MountedOver::Folder, true);
         let modes = [1, 2, 3].map(|node| nodes.attributes(node).unwrap().mode);
         assert_eq!(modes, [0o040_555, 0o100_666, 0o100_444]);
     }
 
     #[test]
     fn disks_in_one_folder_have_files_and_numbers_of_their_own() {
-        let mut nodes = nodes(Over::Folder, false);
+        let mut nodes = nodes(MountedOver::Folder, false);
         let second = Gate::new(RamDevice::new(2 << 20).unwrap());
         nodes.add(&second, "other", "cipher: some\n");
         let device = |name: &[u8]| {
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn listing_goes_on_where_it_stopped() {
-        let nodes = nodes(Over::Folder, false);
+        let nodes = nodes(MountedOver::Folder, false);
         let names = |from, room| {
             let mut body = Body::new();
             nodes.list(from, room, &mut body);

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use cryptline_engine::{Buffer, Fault, Ring};
-use cryptline_sys::{FileId, Io, SendBatch, Source};
+use cryptline_sys::{FileId, Io, RequestSource, SendBatch};
 use rustix::io::Errno;
 
 use super::PARTS;
@@ -21,7 +21,7 @@ const PLACES: usize = 2 * JOBS_MAX;
 
 /// Shape of a successful answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ReplyForm {
     Empty,
     /// The same; a device that cannot do it says so.
     Hole,
@@ -33,8 +33,8 @@ pub enum Form {
     Failed,
 }
 
-pub struct Replies {
-    places: Vec<Place>,
+pub struct FuseReplies {
+    places: Vec<ReplySlot>,
     free: Vec<usize>,
     /// Those to be written, in order.
     ready: VecDeque<usize>,
@@ -42,25 +42,25 @@ pub struct Replies {
     writing: usize,
 }
 
-struct Place {
+struct ReplySlot {
     unique: u64,
     device: usize,
     /// Large buffers that the device may take for it.
     buffers: usize,
-    form: Form,
+    form: ReplyForm,
     /// Bytes read, or bytes to be written.
     parts: [Option<Buffer>; PARTS],
     /// Away while it is written.
     batch: Option<Box<SendBatch>>,
 }
 
-impl Replies {
+impl FuseReplies {
     pub fn new() -> Self {
-        let place = || Place {
+        let place = || ReplySlot {
             unique: 0,
             device: 0,
             buffers: 0,
-            form: Form::Empty,
+            form: ReplyForm::Empty,
             parts: [const { None }; PARTS],
             batch: Some(SendBatch::new(OUT_HEADER + Body::CAPACITY, 1 + PARTS)),
         };
@@ -82,7 +82,7 @@ impl Replies {
     }
 
     /// A place for the answer to a request for a device. The caller has asked [`has_place`](Self::has_place).
-    pub fn begin(&mut self, unique: u64, form: Form, device: usize) -> usize {
+    pub fn begin(&mut self, unique: u64, form: ReplyForm, device: usize) -> usize {
         let Some(index) = self.free.pop() else {
             unreachable!("a request is taken only while there is a place for its answer")
         };
@@ -127,17 +127,17 @@ impl Replies {
 
     /// Answers a request.
     pub fn end(&mut self, index: usize, result: Result<(), Errno>) {
-        let Place { form, ref parts, .. } = self.places[index];
+        let ReplySlot { form, ref parts, .. } = self.places[index];
         let mut body = Body::new();
         let len = match (result, form) {
-            (Err(_), _) | (Ok(()), Form::Empty | Form::Hole | Form::Failed) => 0,
-            (Ok(()), Form::Written(bytes)) => {
+            (Err(_), _) | (Ok(()), ReplyForm::Empty | ReplyForm::Hole | ReplyForm::Failed) => 0,
+            (Ok(()), ReplyForm::Written(bytes)) => {
                 body.written(bytes);
                 body.as_bytes().len()
             }
-            (Ok(()), Form::Data) => parts.iter().flatten().map(|part| part.len()).sum(),
+            (Ok(()), ReplyForm::Data) => parts.iter().flatten().map(|part| part.len()).sum(),
         };
-        let is_data = result.is_ok() && form == Form::Data;
+        let is_data = result.is_ok() && form == ReplyForm::Data;
         self.fill(index, result, len, body.as_bytes(), is_data);
     }
 
@@ -162,7 +162,7 @@ impl Replies {
     }
 
     /// Submits the answers that are ready. Their tokens are those of their places.
-    pub fn write(&mut self, ring: &mut Ring, source: Source, file: FileId) {
+    pub fn write(&mut self, ring: &mut Ring, source: RequestSource, file: FileId) {
         while let Some(index) = self.ready.pop_front() {
             let Some(batch) = self.places[index].batch.take() else {
                 debug_assert!(false, "an answer that is being written is not ready");
@@ -183,7 +183,7 @@ impl Replies {
 
     /// Tells if an answer that could not be written can be replaced.
     pub fn can_fail(&self, index: usize) -> bool {
-        self.places[index].form != Form::Failed
+        self.places[index].form != ReplyForm::Failed
     }
 
     /// An answer could not be written: what it answered has failed.
@@ -191,7 +191,7 @@ impl Replies {
         batch.clear();
         self.writing -= 1;
         let place = &mut self.places[index];
-        (place.form, place.batch) = (Form::Failed, Some(batch));
+        (place.form, place.batch) = (ReplyForm::Failed, Some(batch));
         self.fill(index, Err(Errno::IO), 0, &[], false);
     }
 
@@ -205,9 +205,9 @@ impl Replies {
 }
 
 /// Programs take a flush that is not supported for one that is not needed.
-pub fn errno(fault: Fault, form: Form) -> Errno {
+pub fn errno(fault: Fault, form: ReplyForm) -> Errno {
     match (fault, form) {
-        (Fault::NotSupported, Form::Hole) => Errno::OPNOTSUPP,
+        (Fault::NotSupported, ReplyForm::Hole) => Errno::OPNOTSUPP,
         (Fault::NotSupported | Fault::OutOfRange | Fault::Misaligned, _) => Errno::IO,
         (Fault::Busy, _) => Errno::NOMEM,
         // The kernel would take it for a call that the server does not know, and never ask again.
@@ -222,14 +222,14 @@ mod tests {
 
     #[test]
     fn failure_of_the_device_is_never_taken_for_a_refusal_of_the_call() {
-        for form in [Form::Empty, Form::Data, Form::Written(1)] {
+        for form in [ReplyForm::Empty, ReplyForm::Data, ReplyForm::Written(1)] {
             assert_eq!(errno(Fault::NotSupported, form), Errno::IO);
             assert_eq!(errno(Fault::Latched, form), Errno::IO);
             assert_eq!(errno(Fault::NoSpace, form), Errno::NOSPC);
             assert_eq!(errno(Fault::Busy, form), Errno::NOMEM);
         }
-        assert_eq!(errno(Fault::NotSupported, Form::Hole), Errno::OPNOTSUPP);
+        assert_eq!(errno(Fault::NotSupported, ReplyForm::Hole), Errno::OPNOTSUPP);
         let faults = [Fault::NotSupported, Fault::Io(Errno::NOSYS)];
-        assert!(faults.iter().all(|it| errno(*it, Form::Hole) != Errno::NOSYS));
+        assert!(faults.iter().all(|it| errno(*it, ReplyForm::Hole) != Errno::NOSYS));
     }
 }

@@ -16,10 +16,10 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::TRANSFER_MAX;
-use super::abi::{self, Body, Call, HEAD, Init, flag};
-use super::entries::Queues;
+use super::abi::{self, Body, FuseCall, HEAD, Init, flag};
+use super::entries::LaneQueues;
 use super::nodes::Nodes;
-use super::wire::{FuseWire, Start};
+use super::wire::{FuseStart, FuseWire};
 use crate::device::Crew;
 use crate::lane::{Lane, Orders, Poll};
 use crate::net::{has_hung_up, is_stopped_within};
@@ -40,7 +40,7 @@ const ENTRIES_OF_ALL: usize = 256;
 const DEPTH_MAX: usize = 16;
 
 /// How to serve.
-pub struct Options {
+pub struct FuseOptions {
     /// How lanes do their I/O.
     pub backend: BackendChoice,
     /// Policy by which lanes look out for the next request before they wait.
@@ -84,9 +84,9 @@ pub enum StartError {
 }
 
 /// Volumes that are served as files.
-pub struct Session {
+pub struct FuseSession {
     nodes: Arc<Nodes>,
-    options: Arc<Options>,
+    options: Arc<FuseOptions>,
     crew: Crew,
     /// Used when the mount has ended, or a lane.
     over: StopHandle,
@@ -95,10 +95,10 @@ pub struct Session {
     failure: Arc<OnceLock<Errno>>,
 }
 
-impl Options {
+impl FuseOptions {
     /// The kernel's queues as each lane serves them. All lanes serve all: whoever uses a disk from one processor would
     /// otherwise have one lane only. `None` where all is to come as messages.
-    fn entries(&self, lanes: usize) -> Result<Option<Queues>, StartError> {
+    fn entries(&self, lanes: usize) -> Result<Option<LaneQueues>, StartError> {
         let Some(processors) = self.queues else {
             return Ok(None);
         };
@@ -110,7 +110,7 @@ impl Options {
             return Err(StartError::NoRing);
         }
         let numbers = (0..count).collect();
-        Ok(Some(Queues { numbers, depth }))
+        Ok(Some(LaneQueues { numbers, depth }))
     }
 }
 
@@ -121,10 +121,10 @@ fn depth(queues: usize, lanes: usize) -> usize {
     own.min(share.max(1)).min(DEPTH_MAX)
 }
 
-impl Session {
+impl FuseSession {
     /// Agrees with the kernel over the first of `descriptors`, and starts a lane for each. They are all of
     /// one mount.
-    pub fn start(nodes: &Arc<Nodes>, descriptors: Vec<OwnedFd>, options: Options) -> Result<Self, StartError> {
+    pub fn start(nodes: &Arc<Nodes>, descriptors: Vec<OwnedFd>, options: FuseOptions) -> Result<Self, StartError> {
         let disks = nodes.disks().iter();
         if disks.into_iter().any(|disk| disk.gate.geometry().zones.is_some()) {
             return Err(StartError::Zoned);
@@ -154,7 +154,7 @@ impl Session {
             if index == 0 {
                 session.kernel = Arc::downgrade(&descriptor);
             }
-            let start = Start {
+            let start = FuseStart {
                 descriptor,
                 nodes: Arc::clone(nodes),
                 cached: session.options.cached,
@@ -171,7 +171,7 @@ impl Session {
     }
 
     /// Starts a lane; returns when it is ready.
-    fn start_lane(&mut self, index: usize, start: Start) -> Result<(), StartError> {
+    fn start_lane(&mut self, index: usize, start: FuseStart) -> Result<(), StartError> {
         let disks = self.nodes.disks().iter();
         let gates: Vec<Gate> = disks.map(|disk| disk.gate.clone()).collect();
         let options = Arc::clone(&self.options);
@@ -266,7 +266,7 @@ fn agree(descriptor: &OwnedFd, can: bool) -> Result<bool, StartError> {
     loop {
         let len = first_word(descriptor, &mut message).map_err(StartError::Kernel)?;
         let parsed = abi::parse(&message[..HEAD], &message[HEAD..], len);
-        let Some((header, Ok(Call::Init(init)))) = parsed else {
+        let Some((header, Ok(FuseCall::Init(init)))) = parsed else {
             let error = io::Error::from(io::ErrorKind::InvalidData);
             return Err(StartError::Kernel(error));
         };

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use cryptline_engine::{Buffer, Ring};
 
-use super::abi::{Call, HEAD, Header};
-use super::intake::{MESSAGES, Message};
+use super::abi::{CallHeader, FuseCall, HEAD};
+use super::intake::{FuseMessage, MESSAGES};
 use super::{PARTS, abi};
-use crate::lane::{Asked, CHUNK, JOBS_MAX, LARGE_COUNT, Room, SMALL, Work};
+use crate::lane::{CHUNK, JOBS_MAX, LARGE_COUNT, LaneRoom, SMALL, WireRequest, Work};
 
 /// Large buffers for what disks are asked; the others are where messages come in.
 const BUFFERS: usize = LARGE_COUNT - MESSAGES * PARTS;
@@ -32,12 +32,12 @@ const PARKED_MAX: usize = 1024;
 
 /// Shares that the disks of a lane have of it, and the requests that wait for some.
 pub struct Waiting {
-    disks: Vec<Disk>,
+    disks: Vec<WaitingDisk>,
     /// Jobs and buffers that stay free for each disk.
     least: (usize, usize),
     jobs_left: usize,
     buffers_left: usize,
-    held: VecDeque<(usize, Message)>,
+    held: VecDeque<(usize, FuseMessage)>,
     parked_bytes: usize,
     parked_count: usize,
     /// There was no memory for a parked request: answers that are not written yet have it.
@@ -45,19 +45,19 @@ pub struct Waiting {
 }
 
 #[derive(Default)]
-struct Disk {
+struct WaitingDisk {
     jobs: usize,
     buffers: usize,
     /// Set if it has answered since it was last looked at.
     is_heard: bool,
     quiet_since: Option<Instant>,
-    parked: VecDeque<Parked>,
+    parked: VecDeque<ParkedRequest>,
 }
 
 /// A request without the memory that it came in.
-pub struct Parked {
-    pub header: Header,
-    pub call: Call,
+pub struct ParkedRequest {
+    pub header: CallHeader,
+    pub call: FuseCall,
     pub data: Vec<u8>,
 }
 
@@ -66,7 +66,7 @@ impl Waiting {
     pub fn new(disks: usize) -> Self {
         let several = if disks > 1 { disks } else { 0 };
         Self {
-            disks: (0..several).map(|_| Disk::default()).collect(),
+            disks: (0..several).map(|_| WaitingDisk::default()).collect(),
             least: (JOBS_MAX.div_ceil(4 * disks.max(1)), LARGEST.min(BUFFERS / disks.max(1))),
             jobs_left: JOBS_MAX,
             buffers_left: BUFFERS,
@@ -117,19 +117,19 @@ impl Waiting {
     }
 
     /// Keeps a message for later.
-    pub fn hold(&mut self, disk: usize, message: Message) {
+    pub fn hold(&mut self, disk: usize, message: FuseMessage) {
         self.held.push_back((disk, message));
     }
 
     /// The next message that was held and whose disk may have more by now.
-    pub fn next_held(&mut self) -> Option<Message> {
-        let may = |(disk, message): &(usize, Message)| !self.must_wait(*disk, message_needs(message));
+    pub fn next_held(&mut self) -> Option<FuseMessage> {
+        let may = |(disk, message): &(usize, FuseMessage)| !self.must_wait(*disk, message_needs(message));
         let place = self.held.iter().position(may)?;
         self.held.remove(place).map(|(_, message)| message)
     }
 
     /// The next request that was parked and whose disk may have more by now.
-    pub fn next_parked(&mut self) -> Option<(usize, Parked)> {
+    pub fn next_parked(&mut self) -> Option<(usize, ParkedRequest)> {
         if self.parked_count == 0 || self.lacks_memory {
             return None;
         }
@@ -145,7 +145,7 @@ impl Waiting {
     }
 
     /// Takes a request back for which there is no memory, until an answer has been written.
-    pub fn put_back(&mut self, disk: usize, parked: Parked) {
+    pub fn put_back(&mut self, disk: usize, parked: ParkedRequest) {
         self.parked_count += 1;
         self.parked_bytes += parked.data.len();
         self.disks[disk].parked.push_front(parked);
@@ -160,7 +160,7 @@ impl Waiting {
     /// Tells if a request waits whose disk may have more by now.
     pub fn can_go_on(&self) -> bool {
         let held = self.held.iter().any(|(disk, message)| !self.must_wait(*disk, message_needs(message)));
-        let next = |(number, disk): (usize, &Disk)| {
+        let next = |(number, disk): (usize, &WaitingDisk)| {
             disk.parked.front().is_some_and(|next| self.admits(number, needs(&next.call)))
         };
         held || self.parked_count > 0 && !self.lacks_memory && self.disks.iter().enumerate().any(next)
@@ -168,7 +168,7 @@ impl Waiting {
 
     /// Parks what is held for disks that are silent: the memory of each goes to `free`. Where one is not silent yet, the
     /// ring is woken when it is.
-    pub fn park(&mut self, ring: &mut Ring, mut free: impl FnMut(Message)) {
+    pub fn park(&mut self, ring: &mut Ring, mut free: impl FnMut(FuseMessage)) {
         for _ in 0..self.held.len() {
             let Some((disk, message)) = self.held.pop_front() else { return };
             let silent = self.disks[disk].silent_at();
@@ -178,7 +178,7 @@ impl Waiting {
                     let data = message.data();
                     self.parked_bytes += data.len();
                     self.parked_count += 1;
-                    self.disks[disk].parked.push_back(Parked { header, call, data });
+                    self.disks[disk].parked.push_back(ParkedRequest { header, call, data });
                 }
                 free(message);
                 continue;
@@ -191,7 +191,7 @@ impl Waiting {
     }
 }
 
-impl Disk {
+impl WaitingDisk {
     /// The moment from which it counts as silent, unless it answers until then.
     fn silent_at(&mut self) -> Instant {
         if std::mem::take(&mut self.is_heard) {
@@ -201,9 +201,9 @@ impl Disk {
     }
 }
 
-impl Message {
+impl FuseMessage {
     /// Parses its header and its call.
-    pub fn parse(&self) -> Option<(Header, Result<Call, rustix::io::Errno>)> {
+    pub fn parse(&self) -> Option<(CallHeader, Result<FuseCall, rustix::io::Errno>)> {
         let rest = self.batch.buffers().first().map_or(&[][..], |first| first);
         abi::parse(self.batch.head(), rest, self.len)
     }
@@ -221,22 +221,22 @@ impl Message {
     }
 }
 
-fn message_needs(message: &Message) -> usize {
+fn message_needs(message: &FuseMessage) -> usize {
     message.parse().and_then(|(_, call)| call.ok()).map_or(0, |call| needs(&call))
 }
 
 /// Large buffers that a call takes, at most.
-pub fn needs(call: &Call) -> usize {
+pub fn needs(call: &FuseCall) -> usize {
     match *call {
-        Call::Read { size, .. } => pieces(size.into(), false),
-        Call::Write { size, .. } => pieces(size.into(), true),
-        Call::Allocate { length, .. } => pieces(length, false),
+        FuseCall::Read { size, .. } => pieces(size.into(), false),
+        FuseCall::Write { size, .. } => pieces(size.into(), true),
+        FuseCall::Allocate { length, .. } => pieces(length, false),
         _ => 0,
     }
 }
 
 /// The same of a request. Data that was written lies in large ones, however little it is.
-pub fn buffers_of<T>(asked: &Asked<T>) -> usize {
+pub fn buffers_of<T>(asked: &WireRequest<T>) -> usize {
     match asked.work {
         Work::Read { .. } | Work::Zero { .. } => pieces(asked.length, false),
         Work::Write { .. } => pieces(asked.length, true),
@@ -253,7 +253,7 @@ fn pieces(length: u64, is_written: bool) -> usize {
 }
 
 /// Buffers of a lane with the bytes of a parked write; `None` where it has too few.
-pub fn buffers(data: &[u8], room: &Room) -> Option<[Option<Buffer>; PARTS]> {
+pub fn buffers(data: &[u8], room: &LaneRoom) -> Option<[Option<Buffer>; PARTS]> {
     let mut buffers = [const { None }; PARTS];
     for (place, bytes) in buffers.iter_mut().zip(data.chunks(CHUNK as usize)) {
         let mut buffer = room.buffer(bytes.len())?;
@@ -298,9 +298,9 @@ mod tests {
     #[test]
     fn parked_request_without_memory_waits_for_an_answer_to_be_written() {
         let mut waiting = Waiting::new(2);
-        let header = Header { unique: 0, node: 0 };
-        let call = Call::Write { offset: 0, size: CHUNK, durable: false };
-        waiting.put_back(1, Parked { header, call, data: Vec::new() });
+        let header = CallHeader { unique: 0, node: 0 };
+        let call = FuseCall::Write { offset: 0, size: CHUNK, durable: false };
+        waiting.put_back(1, ParkedRequest { header, call, data: Vec::new() });
         assert!(waiting.next_parked().is_none() && !waiting.can_go_on());
         waiting.is_written();
         assert!(waiting.can_go_on() && waiting.next_parked().is_some());

@@ -16,15 +16,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use cryptline_engine::{Buffer, Fault, Ring};
-use cryptline_sys::{FileId, Io, Source};
+use cryptline_sys::{FileId, Io, RequestSource};
 use rustix::io::Errno;
 
-use super::entries::{Came, Entries, Queues};
-use super::intake::Intake;
+use super::entries::{Came, Entries, LaneQueues};
+use super::intake::MessageIntake;
 use super::nodes::Nodes;
-use super::replies::Replies;
+use super::replies::FuseReplies;
 use super::waiting::Waiting;
-use crate::lane::{Brought, Chunk, Room, Taken, Wire};
+use crate::lane::{Brought, LaneRoom, Wire, WireInput, WriteChunk};
 use crate::net::{StopHandle, has_hung_up};
 
 /// So many entries are taken in a row, and a message gets its turn.
@@ -34,13 +34,13 @@ const ENTRIES_IN_A_ROW: usize = 16;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Parts that a lane of a session is made of.
-pub struct Start {
+pub struct FuseStart {
     pub descriptor: Arc<OwnedFd>,
     pub nodes: Arc<Nodes>,
     /// Clear text may stay in the kernel's page cache.
     pub cached: bool,
     /// The kernel's queues that this lane serves; none where all comes as messages.
-    pub queues: Queues,
+    pub queues: LaneQueues,
     /// Why a lane has ended, where it is not the end of the mount.
     pub failure: Arc<OnceLock<Errno>>,
     /// Used when the mount has ended.
@@ -49,7 +49,7 @@ pub struct Start {
 
 /// Which request.
 #[derive(Clone, Copy, Debug)]
-pub enum Tag {
+pub enum FuseTag {
     /// By the place of its answer.
     Message(usize),
     /// By its entry.
@@ -58,22 +58,22 @@ pub enum Tag {
 
 /// One descriptor of `/dev/fuse`.
 pub struct FuseWire {
-    pub(super) start: Start,
-    pub(super) intake: Intake,
-    pub(super) replies: Replies,
+    pub(super) start: FuseStart,
+    pub(super) intake: MessageIntake,
+    pub(super) replies: FuseReplies,
     pub(super) entries: Entries,
     /// Messages that wait for a share of the lane.
     pub(super) waiting: Waiting,
     entries_in_a_row: usize,
     /// Nothing tells of the end of the mount: then is looked for it.
     next_look: Option<Instant>,
-    source: Source,
+    source: RequestSource,
     file: FileId,
     is_stopping: bool,
 }
 
 impl FuseWire {
-    pub fn new(ring: &mut Ring, start: Start) -> io::Result<Self> {
+    pub fn new(ring: &mut Ring, start: FuseStart) -> io::Result<Self> {
         let file = ring.add_file(Arc::clone(&start.descriptor));
         let entries = Entries::new(ring, &start.descriptor, &start.queues)?;
         Ok(Self {
@@ -81,8 +81,8 @@ impl FuseWire {
             waiting: Waiting::new(start.nodes.disks().len()),
             entries_in_a_row: 0,
             next_look: None,
-            intake: Intake::new(),
-            replies: Replies::new(),
+            intake: MessageIntake::new(),
+            replies: FuseReplies::new(),
             source: ring.add_source(),
             file,
             is_stopping: false,
@@ -90,11 +90,11 @@ impl FuseWire {
         })
     }
 
-    fn can_take(&self, room: &Room) -> bool {
+    fn can_take(&self, room: &LaneRoom) -> bool {
         !self.is_stopping && !self.intake.is_gone && room.has_job() && self.replies.has_place()
     }
 
-    fn take_entry(&mut self, room: &Room) -> Option<Taken<Tag>> {
+    fn take_entry(&mut self, room: &LaneRoom) -> Option<WireInput<FuseTag>> {
         while !self.is_stopping && room.has_job() {
             let index = self.entries.next()?;
             self.entries_in_a_row += 1;
@@ -106,7 +106,7 @@ impl FuseWire {
     }
 
     /// Takes what has waited for a share of the lane, and has it now.
-    fn take_waiting(&mut self, room: &Room) -> Option<Taken<Tag>> {
+    fn take_waiting(&mut self, room: &LaneRoom) -> Option<WireInput<FuseTag>> {
         while self.can_take(room) {
             let taken = match self.waiting.next_parked() {
                 Some((disk, parked)) => self.judge_parked(disk, parked, room),
@@ -122,7 +122,7 @@ impl FuseWire {
         None
     }
 
-    fn take_message(&mut self, room: &Room) -> Option<Taken<Tag>> {
+    fn take_message(&mut self, room: &LaneRoom) -> Option<WireInput<FuseTag>> {
         self.entries_in_a_row = 0;
         while self.can_take(room) {
             let message = self.intake.next()?;
@@ -152,7 +152,7 @@ impl FuseWire {
     }
 
     /// Waits for the next message, where there is memory for it.
-    fn wait_for_message(&mut self, ring: &mut Ring, room: &Room) {
+    fn wait_for_message(&mut self, ring: &mut Ring, room: &LaneRoom) {
         let Self { waiting, intake, .. } = self;
         if intake.has_no_memory() && !intake.is_posted() {
             waiting.park(ring, |message| intake.put_back(message.batch));
@@ -204,9 +204,9 @@ impl FuseWire {
 }
 
 impl Wire for FuseWire {
-    type Tag = Tag;
+    type Tag = FuseTag;
 
-    fn take(&mut self, room: &Room) -> Option<Taken<Tag>> {
+    fn take(&mut self, room: &LaneRoom) -> Option<WireInput<FuseTag>> {
         if let Some(taken) = self.take_waiting(room) {
             return Some(taken);
         }
@@ -219,10 +219,10 @@ impl Wire for FuseWire {
         taken.or_else(|| self.take_entry(room))
     }
 
-    fn bring(&mut self, tag: Tag, chunk: Chunk, _room: &Room) -> Brought {
+    fn bring(&mut self, tag: FuseTag, chunk: WriteChunk, _room: &LaneRoom) -> Brought {
         let data = match tag {
-            Tag::Message(index) => self.replies.take(index, chunk.at),
-            Tag::Entry(index) => self.entries.part(index, chunk.at, chunk.len),
+            FuseTag::Message(index) => self.replies.take(index, chunk.at),
+            FuseTag::Entry(index) => self.entries.part(index, chunk.at, chunk.len),
         };
         data.map_or(Brought::Never, |mut data| {
             data.set_len(chunk.len);
@@ -230,42 +230,42 @@ impl Wire for FuseWire {
         })
     }
 
-    fn lend(&mut self, tag: Tag, at: u64, len: usize) -> Option<Buffer> {
+    fn lend(&mut self, tag: FuseTag, at: u64, len: usize) -> Option<Buffer> {
         match tag {
-            Tag::Message(_) => None,
-            Tag::Entry(index) => self.entries.part(index, at, len),
+            FuseTag::Message(_) => None,
+            FuseTag::Entry(index) => self.entries.part(index, at, len),
         }
     }
 
-    fn give(&mut self, tag: Tag, at: u64, data: Buffer, _last: bool) {
+    fn give(&mut self, tag: FuseTag, at: u64, data: Buffer, _last: bool) {
         match tag {
-            Tag::Message(index) => self.replies.keep(index, at, data),
-            Tag::Entry(index) => self.entries.keep(index, data),
+            FuseTag::Message(index) => self.replies.keep(index, at, data),
+            FuseTag::Entry(index) => self.entries.keep(index, data),
         }
     }
 
-    fn device(&self, tag: Tag) -> usize {
+    fn device(&self, tag: FuseTag) -> usize {
         match tag {
-            Tag::Message(index) => self.replies.device(index),
-            Tag::Entry(index) => self.entries.device(index),
+            FuseTag::Message(index) => self.replies.device(index),
+            FuseTag::Entry(index) => self.entries.device(index),
         }
     }
 
-    fn end(&mut self, tag: Tag, result: Result<(), Fault>) {
+    fn end(&mut self, tag: FuseTag, result: Result<(), Fault>) {
         let device = self.device(tag);
         match tag {
-            Tag::Message(index) => {
+            FuseTag::Message(index) => {
                 self.waiting.end(device, self.replies.buffers(index));
                 self.replies.end_served(index, result);
             }
-            Tag::Entry(index) => {
+            FuseTag::Entry(index) => {
                 self.waiting.end(device, 0);
                 self.entries.end_served(index, result);
             }
         }
     }
 
-    fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool {
+    fn arm(&mut self, ring: &mut Ring, room: &LaneRoom) -> bool {
         if self.intake.is_gone {
             self.tell_of_the_end();
             return false;
@@ -339,7 +339,7 @@ mod tests {
     use cryptline_engine::{Arena, BackendChoice, Gate};
     use rustix::event::EventfdFlags;
 
-    use super::super::nodes::Over;
+    use super::super::nodes::MountedOver;
     use super::*;
     use crate::net::is_stopped_within;
 
@@ -348,18 +348,18 @@ mod tests {
         let gate = Gate::new(RamDevice::new(1 << 20).unwrap());
         let descriptor = rustix::event::eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         let (failure, over) = (Arc::new(OnceLock::new()), StopHandle::new().unwrap());
-        let start = Start {
+        let start = FuseStart {
             descriptor: Arc::new(descriptor),
-            nodes: Arc::new(Nodes::new(Over::File, &gate, "disk", "", false)),
+            nodes: Arc::new(Nodes::new(MountedOver::File, &gate, "disk", "", false)),
             cached: false,
-            queues: Queues::default(),
+            queues: LaneQueues::default(),
             failure: Arc::clone(&failure),
             over: over.clone(),
         };
         let mut ring = Ring::new(BackendChoice::Syscalls, 8).unwrap();
         let mut wire = FuseWire::new(&mut ring, start).unwrap();
         let [small, large] = [(); 2].map(|()| Arena::new(4096, 1).unwrap());
-        let room = Room::new(small, large, 1);
+        let room = LaneRoom::new(small, large, 1);
         wire.intake.fail(Errno::BADF);
         assert!(!is_stopped_within(&over, Some(Duration::ZERO)));
         assert!(!wire.arm(&mut ring, &room));

@@ -21,7 +21,7 @@ use cryptline_engine::{BackendChoice, Gate};
 use cryptline_nbd::ExportLimits;
 use rustix::io::Errno;
 
-use self::netlink::{Disk, Driver};
+use self::netlink::{NbdDisk, NetlinkDriver};
 use crate::device::{AttachError, Crew, EndError, flush, write_back};
 use crate::lane::{Lane, Orders};
 use crate::nbd::export::capabilities;
@@ -39,7 +39,7 @@ const NAME: &str = "nbd";
 const PATIENCE: u64 = 86400;
 
 /// How to attach.
-pub struct Options {
+pub struct NbdAttachOptions {
     /// How lanes do their I/O.
     pub backend: BackendChoice,
     /// Sockets, and so lanes.
@@ -63,7 +63,7 @@ pub struct KernelNbd {
     /// As the kernel knows it.
     owner: Option<u32>,
     gate: Gate,
-    options: Options,
+    options: NbdAttachOptions,
     crew: Crew,
     stop: StopHandle,
 }
@@ -73,7 +73,7 @@ impl KernelNbd {
     ///
     /// # Errors
     /// Where the driver is missing or refuses, and where no thread can serve.
-    pub fn attach(gate: Gate, options: Options, stop: StopHandle) -> Result<Self, AttachError> {
+    pub fn attach(gate: Gate, options: NbdAttachOptions, stop: StopHandle) -> Result<Self, AttachError> {
         let limits = limits(&gate, options.block)?;
         let mut driver = find_driver()?;
         let mut crew = Crew::new(stop.clone());
@@ -84,7 +84,7 @@ impl KernelNbd {
             start_lane(&mut crew, number, pair.0, &gate, limits, &options)?;
         }
         let sockets: Vec<_> = theirs.iter().map(AsFd::as_fd).collect();
-        let connected = driver.connect(&Disk {
+        let connected = driver.connect(&NbdDisk {
             index: options.index,
             size: limits.size,
             block: limits.min_block,
@@ -167,7 +167,7 @@ pub fn path(index: u32) -> PathBuf {
 /// # Errors
 /// Where the driver is missing or refuses.
 pub fn detach(index: u32) -> io::Result<()> {
-    Driver::find()?.disconnect(index)
+    NetlinkDriver::find()?.disconnect(index)
 }
 
 /// The process that has given `/dev/nbdN` its disk, which may be gone; `None` where it has none.
@@ -193,8 +193,8 @@ pub fn check() -> Result<(), AttachError> {
     find_driver().map(drop)
 }
 
-fn find_driver() -> Result<Driver, AttachError> {
-    Driver::find().map_err(|error| match Errno::from_io_error(&error) {
+fn find_driver() -> Result<NetlinkDriver, AttachError> {
+    NetlinkDriver::find().map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::NOENT | Errno::PROTONOSUPPORT | Errno::AFNOSUPPORT) => AttachError::NoDriver(NAME),
         _ => AttachError::at("ask for the nbd driver")(error),
     })
@@ -208,7 +208,7 @@ fn refused(error: io::Error, index: Option<u32>) -> AttachError {
 }
 
 /// Returns the time limit of a request that the kernel is told, in seconds, of which 0 would be none.
-fn timeout(options: &Options) -> Option<u64> {
+fn timeout(options: &NbdAttachOptions) -> Option<u64> {
     match options.connections {
         0 | 1 => options.timeout.map(|limit| limit.as_secs().max(1)),
         _ => Some(PATIENCE),
@@ -242,7 +242,7 @@ fn start_lane(
     ours: UnixStream,
     gate: &Gate,
     limits: ExportLimits,
-    options: &Options,
+    options: &NbdAttachOptions,
 ) -> Result<(), AttachError> {
     let handle = ours.try_clone().map_err(AttachError::at("copy a socket"))?;
     let cut = move || {

@@ -54,7 +54,7 @@ mod attribute {
 }
 
 /// A disk as the driver is told of it.
-pub(super) struct Disk<'a> {
+pub(super) struct NbdDisk<'a> {
     /// The number of the device; `None` for any that is free.
     pub index: Option<u32>,
     pub size: u64,
@@ -69,13 +69,13 @@ pub(super) struct Disk<'a> {
 }
 
 /// A way to the driver.
-pub(super) struct Driver {
+pub(super) struct NetlinkDriver {
     socket: OwnedFd,
     family: u16,
     sequence: u32,
 }
 
-impl Driver {
+impl NetlinkDriver {
     /// Finds the driver. An error of [`Errno::NOENT`]: this kernel has none, or it is not loaded.
     pub fn find() -> io::Result<Self> {
         let family = AddressFamily::NETLINK;
@@ -84,7 +84,7 @@ impl Driver {
         let socket = rustix::net::socket_with(family, SocketType::RAW, flags, protocol)?;
         rustix::net::bind(&socket, &SocketAddrNetlink::new(0, 0))?;
         let mut driver = Self { socket, family: CONTROL, sequence: 0 };
-        let mut name = Attributes::default();
+        let mut name = NetlinkAttributes::default();
         name.push(FAMILY_NAME, b"nbd\0");
         let answer = driver.ask(GET_FAMILY, &name)?;
         let id = find(&answer, FAMILY_ID).and_then(|value| value.first_chunk());
@@ -93,8 +93,8 @@ impl Driver {
     }
 
     /// Makes a disk of sockets; its number.
-    pub fn connect(&mut self, disk: &Disk<'_>) -> io::Result<u32> {
-        let mut all = Attributes::default();
+    pub fn connect(&mut self, disk: &NbdDisk<'_>) -> io::Result<u32> {
+        let mut all = NetlinkAttributes::default();
         if let Some(index) = disk.index {
             all.push(attribute::INDEX, &index.to_ne_bytes());
         }
@@ -108,9 +108,9 @@ impl Driver {
         if let Some(timeout) = disk.timeout {
             all.push(attribute::TIMEOUT, &timeout.to_ne_bytes());
         }
-        let mut sockets = Attributes::default();
+        let mut sockets = NetlinkAttributes::default();
         for socket in disk.sockets {
-            let mut item = Attributes::default();
+            let mut item = NetlinkAttributes::default();
             item.push(attribute::SOCK_FD, &socket.as_raw_fd().to_ne_bytes());
             sockets.push(attribute::SOCK_ITEM | NESTED, &item.0);
         }
@@ -122,13 +122,13 @@ impl Driver {
 
     /// Takes a disk's sockets away. Nothing happens where it has none.
     pub fn disconnect(&mut self, index: u32) -> io::Result<()> {
-        let mut attributes = Attributes::default();
+        let mut attributes = NetlinkAttributes::default();
         attributes.push(attribute::INDEX, &index.to_ne_bytes());
         self.ask(command::DISCONNECT, &attributes).map(drop)
     }
 
     /// Sends a request; the attributes of its answer, if it has any.
-    fn ask(&mut self, command: u8, attributes: &Attributes) -> io::Result<Vec<u8>> {
+    fn ask(&mut self, command: u8, attributes: &NetlinkAttributes) -> io::Result<Vec<u8>> {
         self.sequence += 1;
         let message = self.request(command, attributes);
         let kernel = SocketAddrNetlink::new(0, 0);
@@ -155,7 +155,7 @@ impl Driver {
         }
     }
 
-    fn request(&self, command: u8, attributes: &Attributes) -> Vec<u8> {
+    fn request(&self, command: u8, attributes: &NetlinkAttributes) -> Vec<u8> {
         let len = HEADER + COMMAND_HEADER + attributes.0.len();
         let mut message = Vec::with_capacity(len);
         message.extend(u32::try_from(len).unwrap_or(u32::MAX).to_ne_bytes());
@@ -172,9 +172,9 @@ impl Driver {
 
 /// Attributes in the making.
 #[derive(Default)]
-struct Attributes(Vec<u8>);
+struct NetlinkAttributes(Vec<u8>);
 
-impl Attributes {
+impl NetlinkAttributes {
     fn push(&mut self, kind: u16, value: &[u8]) {
         let len = u16::try_from(ATTRIBUTE_HEADER + value.len()).expect("an attribute is short");
         self.0.extend(len.to_ne_bytes());
@@ -213,10 +213,10 @@ mod tests {
 
     #[test]
     fn what_is_pushed_is_found_also_inside_of_another() {
-        let mut inner = Attributes::default();
+        let mut inner = NetlinkAttributes::default();
         inner.push(7, &[1]);
         inner.push(9, &5_u32.to_ne_bytes());
-        let mut outer = Attributes::default();
+        let mut outer = NetlinkAttributes::default();
         outer.push(1, b"odd");
         outer.push(3 | NESTED, &inner.0);
         assert!(outer.0.len().is_multiple_of(4));
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn answer_that_is_cut_short_anywhere_is_no_attribute_and_no_message() {
-        let mut attributes = Attributes::default();
+        let mut attributes = NetlinkAttributes::default();
         attributes.push(1, b"value");
         for cut in 0..attributes.0.len() {
             let found = find(&attributes.0[..cut], 1);
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn kernel_without_the_driver_says_so() {
-        match Driver::find() {
+        match NetlinkDriver::find() {
             Ok(_) => {}
             Err(error) => assert_eq!(error.raw_os_error(), Some(Errno::NOENT.raw_os_error())),
         }

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use cryptline_engine::{Combined, Fault, Op};
 
-use super::wire::{Asked, Work};
+use super::wire::{WireRequest, Work};
 use crate::stats::OperationKind;
 
 /// Bytes of one chunk.
@@ -25,8 +25,8 @@ const TURN: u32 = 8;
 const STEP: u32 = 64 << 20;
 
 #[derive(Debug)]
-pub(super) struct Job<T> {
-    pub asked: Asked<T>,
+pub(super) struct LaneJob<T> {
+    pub asked: WireRequest<T>,
     /// Bytes for which a chunk has begun.
     pub begun: u64,
     /// Chunks in flight.
@@ -45,8 +45,8 @@ pub(super) struct Job<T> {
     pub started: Option<Instant>,
 }
 
-impl<T> Job<T> {
-    pub fn new(asked: Asked<T>, started: Option<Instant>) -> Self {
+impl<T> LaneJob<T> {
+    pub fn new(asked: WireRequest<T>, started: Option<Instant>) -> Self {
         let outcome = Combined::new(!matches!(asked.work, Work::Read { .. } | Work::Cache | Work::Flush));
         Self {
             asked,

@@ -22,17 +22,17 @@ const DISCARD: Work = Work::Discard { durable: false };
 const DURABLE_DISCARD: Work = Work::Discard { durable: true };
 const RESET: Work = Work::Zone(ZoneAction::Reset);
 
-fn job(work: Work, offset: u64, length: u64) -> Job<()> {
-    Job::new(Asked { tag: (), work, offset, length }, None)
+fn job(work: Work, offset: u64, length: u64) -> LaneJob<()> {
+    LaneJob::new(WireRequest { tag: (), work, offset, length }, None)
 }
 
 /// A job that moves bytes where the device cannot do it by itself.
-fn moving(work: Work, offset: u64, length: u64) -> Job<()> {
-    Job { transfers: true, ..job(work, offset, length) }
+fn moving(work: Work, offset: u64, length: u64) -> LaneJob<()> {
+    LaneJob { transfers: true, ..job(work, offset, length) }
 }
 
 /// The lengths of all its chunks.
-fn chunks(mut job: Job<()>) -> Vec<u64> {
+fn chunks(mut job: LaneJob<()>) -> Vec<u64> {
     let next = || {
         let chunk = u64::from(job.next_chunk()?);
         job.begun += chunk;
@@ -62,9 +62,9 @@ fn transfer_goes_in_chunks_and_what_the_device_does_by_itself_in_steps_to_their_
 
 #[test]
 fn chunk_is_begun_only_while_its_bytes_are_there_and_somebody_wants_them() {
-    let started = |work| Job { begun: 256 * KIB, ..job(work, 0, 600 * KIB) };
+    let started = |work| LaneJob { begun: 256 * KIB, ..job(work, 0, 600 * KIB) };
     for work in [READ, WRITE, DISCARD] {
-        let awaited = Job { is_awaited: true, ..started(work) };
+        let awaited = LaneJob { is_awaited: true, ..started(work) };
         assert_eq!(awaited.next_chunk(), None);
         assert!(!awaited.is_done(), "the bytes come yet");
     }
@@ -83,7 +83,7 @@ fn chunk_is_begun_only_while_its_bytes_are_there_and_somebody_wants_them() {
 
 #[test]
 fn job_is_done_when_all_chunks_have_begun_and_ended() {
-    let begun = |begun, in_flight, is_awaited| Job { begun, in_flight, is_awaited, ..job(READ, 0, 4 * KIB) };
+    let begun = |begun, in_flight, is_awaited| LaneJob { begun, in_flight, is_awaited, ..job(READ, 0, 4 * KIB) };
     assert!(!begun(0, 0, false).is_done());
     assert!(!begun(4 * KIB, 1, false).is_done());
     assert!(!begun(4 * KIB, 0, true).is_done());
@@ -92,8 +92,9 @@ fn job_is_done_when_all_chunks_have_begun_and_ended() {
 
 #[test]
 fn turn_is_as_long_as_others_can_bear_it() {
-    let over =
-        |work, transfers, in_flight, begun| Job { transfers, in_flight, ..job(work, 0, 1 << 30) }.is_turn_over(begun);
+    let over = |work, transfers, in_flight, begun| {
+        LaneJob { transfers, in_flight, ..job(work, 0, 1 << 30) }.is_turn_over(begun)
+    };
     // All buffers of it are reserved.
     assert!(!over(WHOLE, false, 100, 100));
     for (work, transfers) in [(READ, false), (ZERO, true), (Work::Cache, true)] {
@@ -115,7 +116,7 @@ fn turn_is_as_long_as_others_can_bear_it() {
 
 #[test]
 fn job_can_begin_as_many_chunks_as_fit_beside_each_other() {
-    let ready = |work, transfers, in_flight| Job { transfers, in_flight, ..job(work, 0, 1 << 30) }.is_ready();
+    let ready = |work, transfers, in_flight| LaneJob { transfers, in_flight, ..job(work, 0, 1 << 30) }.is_ready();
     for (work, transfers) in [(READ, false), (WHOLE, false), (WRITE, false), (ZERO, true), (Work::Cache, true)] {
         assert_eq!([0, 1, 7, 8, 9].map(|flying| ready(work, transfers, flying)), [true, true, true, false, false]);
     }
@@ -126,7 +127,7 @@ fn job_can_begin_as_many_chunks_as_fit_beside_each_other() {
 
 #[test]
 fn only_a_long_read_that_is_wanted_whole_reserves_its_buffers_before_it_begins() {
-    let reserved = |work, length, begun| Job { begun, ..job(work, 0, length) }.reservation();
+    let reserved = |work, length, begun| LaneJob { begun, ..job(work, 0, length) }.reservation();
     assert_eq!(reserved(WHOLE, 4 * KIB, 0), None);
     assert_eq!(reserved(WHOLE, 256 * KIB, 0), None);
     assert_eq!(reserved(WHOLE, 256 * KIB + 512, 0), Some(2));
@@ -173,7 +174,7 @@ fn refusal_of_a_part_is_a_refusal_of_the_whole_only_where_nothing_was_changed() 
 }
 
 /// Names what comes last: nothing, a flush, or an action on zones.
-fn last_of(job: &Job<()>) -> &'static str {
+fn last_of(job: &LaneJob<()>) -> &'static str {
     match job.last() {
         None => "nothing",
         Some(Op::Flush) => "flush",
@@ -199,7 +200,7 @@ fn flush_comes_last_where_durability_was_asked_for_and_the_chunks_did_not_bring_
     ];
     for (work, by_the_device, by_transfers) in cases {
         for (transfers, last) in [(false, by_the_device), (true, by_transfers)] {
-            let mut job = Job { transfers, ..job(work, 0, 0) };
+            let mut job = LaneJob { transfers, ..job(work, 0, 0) };
             assert_eq!(last_of(&job), last, "{work:?} {transfers}");
             job.is_last_begun = true;
             assert_eq!(last_of(&job), "nothing", "once is enough");
@@ -208,7 +209,7 @@ fn flush_comes_last_where_durability_was_asked_for_and_the_chunks_did_not_bring_
             assert_eq!(last_of(&job), "nothing", "it has failed already");
         }
     }
-    let owing = |work| Job { transfers: true, flush_owed: true, ..job(work, 0, 0) };
+    let owing = |work| LaneJob { transfers: true, flush_owed: true, ..job(work, 0, 0) };
     assert_eq!((last_of(&owing(DURABLE_ZERO)), last_of(&owing(ZERO))), ("flush", "nothing"));
 }
 
@@ -227,7 +228,7 @@ fn chunks_are_durable_where_no_flush_follows() {
     ] {
         assert_eq!(job(work, 0, MIB).writes_durably(), durable, "{work:?}");
     }
-    let owing = Job { transfers: true, flush_owed: true, ..job(DURABLE_ZERO, 0, MIB) };
+    let owing = LaneJob { transfers: true, flush_owed: true, ..job(DURABLE_ZERO, 0, MIB) };
     assert!(!owing.writes_durably());
 }
 

@@ -1,7 +1,7 @@
 //! Looking out for what comes next, for a moment before a lane waits: to be woken costs more than a small request.
 //!
 //! A look in vain costs processor time, so each makes the next ones rarer, until something was found. Unless a
-//! lane was told to look, it does only while that pays off ([`Trial`]) and there is a place for it ([`Seats`]).
+//! lane was told to look, it does only while that pays off ([`Trial`]) and there is a place for it ([`PollSeats`]).
 //!
 //! The lane looks at flags in memory, its ring's and its virtqueue's index, and no kicks are asked for meanwhile. A
 //! look takes as long as a wake-up costs, measured at the start between two processors. Each look in vain doubles the
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::busy::Busy;
 use super::poll::Poll;
-use super::seats::{Seat, Seats};
-use super::trial::{Moment, Trial};
+use super::seats::{PollSeat, PollSeats};
+use super::trial::{Trial, TrialMoment};
 
 /// Looks in vain in a row that still make the next ones rarer.
 const IN_VAIN_MAX: u32 = 6;
@@ -33,9 +33,9 @@ pub(super) struct Lookout {
 #[derive(Debug)]
 struct Measured {
     trial: Trial,
-    seats: Seats,
+    seats: PollSeats,
     /// The lane's place, while its looks find something.
-    seat: Option<Seat>,
+    seat: Option<PollSeat>,
     busy: Busy,
 }
 
@@ -44,7 +44,12 @@ impl Measured {
     fn new(lanes: usize) -> Self {
         // One is left to others.
         let busy = Busy::new(lanes + 1);
-        Self { trial: Trial::new(Moment::now(), busy.at_first()), seats: Seats::of_process(lanes), seat: None, busy }
+        Self {
+            trial: Trial::new(TrialMoment::now(), busy.at_first()),
+            seats: PollSeats::of_process(lanes),
+            seat: None,
+            busy,
+        }
     }
 
     /// Tells if the lane is to look now, if there is a place.
@@ -54,7 +59,7 @@ impl Measured {
             if self.trial.is_first() {
                 busy.watch();
             }
-            self.trial.go_on(Moment::now(), || busy.has_been());
+            self.trial.go_on(TrialMoment::now(), || busy.has_been());
         }
         if !self.trial.looks() {
             self.seat = None;
@@ -128,7 +133,7 @@ impl Lookout {
     /// A wait is over.
     pub fn woke_up(&mut self, since: Option<Instant>) {
         if let (Some(Measured { trial, .. }), Some(since)) = (&mut self.measured, since) {
-            trial.waited(since.elapsed(), Moment::now);
+            trial.waited(since.elapsed(), TrialMoment::now);
         }
     }
 }
@@ -176,16 +181,16 @@ mod tests {
     }
 
     /// A lane that has found out that looks pay off.
-    fn convinced(seats: Seats) -> Lookout {
+    fn convinced(seats: PollSeats) -> Lookout {
         let mut measured = Measured::new(1);
-        (measured.trial, measured.seats) = (Trial::that_looks(Moment::now()), seats);
+        (measured.trial, measured.seats) = (Trial::that_looks(TrialMoment::now()), seats);
         Lookout { limit: LIMIT, measured: Some(measured), ..Lookout::default() }
     }
 
     #[test]
     fn no_more_lanes_look_than_there_are_places() {
         static TAKEN: AtomicUsize = AtomicUsize::new(0);
-        let seats = Seats::counted(&TAKEN, 2);
+        let seats = PollSeats::counted(&TAKEN, 2);
         let mut lanes = [(); 4].map(|()| convinced(seats));
         let looks = |lanes: &mut [Lookout]| {
             for lane in &mut *lanes {
@@ -207,7 +212,7 @@ mod tests {
     #[test]
     fn lane_without_a_place_asks_for_one_ever_more_rarely() {
         static TAKEN: AtomicUsize = AtomicUsize::new(1);
-        let mut lane = convinced(Seats::counted(&TAKEN, 1));
+        let mut lane = convinced(PollSeats::counted(&TAKEN, 1));
         let mut asked = 0;
         for _ in 0..1000 {
             asked += usize::from(lane.to_skip == 0);

@@ -20,7 +20,7 @@
 //!
 //! The way of a 4 KiB read: [`Wire::take`] → `pump` → gate, crypt, file → `complete` → [`Wire::give`],
 //! [`Wire::end`] → [`Wire::arm`]. All memory is allocated when the lane starts: [`JOBS_MAX`] jobs and the
-//! two arenas of its [`Room`]. A wire takes a request only while there is a free job, so nothing has to
+//! two arenas of its [`LaneRoom`]. A wire takes a request only while there is a free job, so nothing has to
 //! wait in the middle of one. Between two chunks the lane looks at its [`Orders`] and for its peer, so that
 //! neither the length of a request nor the speed of the medium delays a stop.
 //!
@@ -50,15 +50,15 @@ use cryptline_engine::{Arena, BackendChoice, Channel, Completion, Gate, OpenErro
 use cryptline_sys::Backend;
 
 use self::clock::Clock;
-use self::job::Job;
+use self::job::LaneJob;
 use self::lookout::Lookout;
-use crate::stats::{Meter, Times};
+use crate::stats::{LaneMeter, Times};
 
 pub use self::job::CHUNK;
 pub use self::orders::Orders;
 pub use self::poll::{Poll, Readings, Why};
 pub use self::tally::Tally;
-pub use self::wire::{Asked, Brought, Chunk, JobId, Room, Taken, Wire, Work};
+pub use self::wire::{Brought, JobId, LaneRoom, Wire, WireInput, WireRequest, Work, WriteChunk};
 
 /// Requests of one lane served at a time.
 pub const JOBS_MAX: usize = 64;
@@ -78,20 +78,20 @@ const TURNS_UNLOOKED: u32 = 8;
 pub struct Lane<W: Wire> {
     channel: Channel,
     wire: W,
-    jobs: Slab<Job<W::Tag>>,
-    /// Jobs with chunks to begin, oldest first; each once ([`Job::is_pending`]).
+    jobs: Slab<LaneJob<W::Tag>>,
+    /// Jobs with chunks to begin, oldest first; each once ([`LaneJob::is_pending`]).
     pending: VecDeque<usize>,
     /// Chunks begun since the last look for the peer.
     begun_unwatched: u32,
     /// Turns since the last look at the ring.
     unlooked: u32,
-    room: Room,
+    room: LaneRoom,
     done: Vec<Completion>,
     orders: Arc<Orders>,
     /// Reads that nobody waits for are waited for nevertheless.
     awaits_reads: bool,
     /// One for each device, or none.
-    meters: Vec<Arc<Meter>>,
+    meters: Vec<Arc<LaneMeter>>,
     clock: Clock,
     tally: Tally,
     lookout: Lookout,
@@ -103,7 +103,7 @@ impl<W: Wire> Lane<W> {
         gate: &Gate,
         backend: BackendChoice,
         orders: Arc<Orders>,
-        meter: Option<Arc<Meter>>,
+        meter: Option<Arc<LaneMeter>>,
         open: impl FnOnce(&mut Ring) -> io::Result<W>,
     ) -> Result<Self, OpenError> {
         let meters = meter.into_iter().collect();
@@ -116,7 +116,7 @@ impl<W: Wire> Lane<W> {
         others: &[Gate],
         backend: BackendChoice,
         orders: Arc<Orders>,
-        meters: Vec<Arc<Meter>>,
+        meters: Vec<Arc<LaneMeter>>,
         open: impl FnOnce(&mut Ring) -> io::Result<W>,
     ) -> Result<Self, OpenError> {
         let mut channel = Channel::open_apart(gate, others, backend, RING_DEPTH)?;
@@ -133,7 +133,7 @@ impl<W: Wire> Lane<W> {
             pending: VecDeque::with_capacity(JOBS_MAX),
             begun_unwatched: 0,
             unlooked: 0,
-            room: Room::new(small, large, JOBS_MAX),
+            room: LaneRoom::new(small, large, JOBS_MAX),
             done: Vec::with_capacity(RING_DEPTH as usize),
             orders,
             awaits_reads: gate.awaits_reads() || others.iter().any(Gate::awaits_reads),
@@ -209,7 +209,7 @@ impl<W: Wire> Lane<W> {
     /// Reads in flight for a peer that is gone are not waited for, unless the queue would be lost with them.
     fn is_finished(&self) -> bool {
         let may_leave = !self.awaits_reads && self.wire.is_gone();
-        let is_done = self.jobs.is_empty() || may_leave && self.jobs.iter().all(Job::only_reads);
+        let is_done = self.jobs.is_empty() || may_leave && self.jobs.iter().all(LaneJob::only_reads);
         is_done && self.wire.is_over()
     }
 

@@ -13,16 +13,16 @@ static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 /// So many places.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seats {
+pub(super) struct PollSeats {
     taken: &'static AtomicUsize,
     count: usize,
 }
 
 /// One of them, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Seat(&'static AtomicUsize);
+pub(super) struct PollSeat(&'static AtomicUsize);
 
-impl Seats {
+impl PollSeats {
     /// `count` places for all lanes of this process.
     pub fn of_process(count: usize) -> Self {
         Self::counted(&TAKEN, count)
@@ -34,16 +34,16 @@ impl Seats {
     }
 
     /// A place, if one is free.
-    pub fn take(self) -> Option<Seat> {
+    pub fn take(self) -> Option<PollSeat> {
         // It is a number and guards nothing.
         let one_more = |taken: usize| (taken < self.count).then_some(taken + 1);
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
         let taken = self.taken.fetch_update(set, fetch, one_more);
-        taken.ok().map(|_| Seat(self.taken))
+        taken.ok().map(|_| PollSeat(self.taken))
     }
 }
 
-impl Drop for Seat {
+impl Drop for PollSeat {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

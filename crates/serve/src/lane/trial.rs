@@ -31,7 +31,7 @@ const TAKEN_EVERY: Duration = Duration::from_millis(5);
 
 /// A clock, and how often others took the processor from this thread.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct TrialMoment {
     pub at: Instant,
     pub taken: u64,
 }
@@ -45,12 +45,12 @@ pub(super) struct Trial {
     /// Work since `began`, and while the result holds.
     work: u64,
     held_for: u64,
-    began: Moment,
+    began: TrialMoment,
     /// For each work, without looks and with them.
     took: [Duration; 2],
 }
 
-impl Moment {
+impl TrialMoment {
     /// Returns the moment of the calling thread. Makes a system call.
     pub fn now() -> Self {
         let usage = getrusage(UsageWho::RUSAGE_THREAD);
@@ -60,7 +60,7 @@ impl Moment {
 }
 
 impl Trial {
-    pub fn new(began: Moment, is_busy: bool) -> Self {
+    pub fn new(began: TrialMoment, is_busy: bool) -> Self {
         Self {
             windows: if is_busy { WINDOWS } else { 0 },
             held: false,
@@ -73,7 +73,7 @@ impl Trial {
 
     /// One whose result is that looks pay off.
     #[cfg(test)]
-    pub fn that_looks(began: Moment) -> Self {
+    pub fn that_looks(began: TrialMoment) -> Self {
         let mut trial = Self::new(began, false);
         trial.hold(true);
         trial
@@ -100,7 +100,7 @@ impl Trial {
     }
 
     /// The lane has waited for so long.
-    pub fn waited(&mut self, time: Duration, now: impl FnOnce() -> Moment) {
+    pub fn waited(&mut self, time: Duration, now: impl FnOnce() -> TrialMoment) {
         if time >= PAUSE && !self.is_held() {
             self.start_over();
             self.begin(now());
@@ -114,7 +114,7 @@ impl Trial {
 
     /// Takes in what has come to pass since the last time. Asks whether the machine has been busy where looks would
     /// begin, and where a result's time is over.
-    pub fn go_on(&mut self, now: Moment, is_busy: impl FnOnce() -> bool) {
+    pub fn go_on(&mut self, now: TrialMoment, is_busy: impl FnOnce() -> bool) {
         let took = now.at.saturating_duration_since(self.began.at);
         let taken = now.taken.saturating_sub(self.began.taken);
         let each = took / u32::try_from(self.work.max(1)).unwrap_or(u32::MAX);
@@ -149,7 +149,7 @@ impl Trial {
         (self.windows, self.held, self.held_for) = (WINDOWS, looks, 0);
     }
 
-    fn begin(&mut self, now: Moment) {
+    fn begin(&mut self, now: TrialMoment) {
         (self.work, self.began) = (0, now);
     }
 
@@ -165,7 +165,7 @@ mod tests {
     /// A client whose requests take so long, without looks and with them.
     struct Client {
         trial: Trial,
-        now: Moment,
+        now: TrialMoment,
         takes: [Duration; 2],
         /// How often others take the processor in the middle of so many requests, while the lane looks out.
         taken_of: Option<u64>,
@@ -176,7 +176,7 @@ mod tests {
     impl Client {
         fn new(takes: [u64; 2]) -> Self {
             let at = Instant::now();
-            let now = Moment { at, taken: 0 };
+            let now = TrialMoment { at, taken: 0 };
             Self {
                 trial: Trial::new(now, false),
                 now,

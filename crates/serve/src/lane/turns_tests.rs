@@ -22,8 +22,8 @@ struct Insatiable {
 impl Wire for Insatiable {
     type Tag = ();
 
-    fn take(&mut self, _room: &Room) -> Option<Taken<()>> {
-        std::mem::take(&mut self.has_asked).then_some(Taken::Asked(Asked {
+    fn take(&mut self, _room: &LaneRoom) -> Option<WireInput<()>> {
+        std::mem::take(&mut self.has_asked).then_some(WireInput::Asked(WireRequest {
             tag: (),
             work: Work::Flush,
             offset: 0,
@@ -31,7 +31,7 @@ impl Wire for Insatiable {
         }))
     }
 
-    fn bring(&mut self, (): (), _chunk: Chunk, _room: &Room) -> Brought {
+    fn bring(&mut self, (): (), _chunk: WriteChunk, _room: &LaneRoom) -> Brought {
         Brought::Never
     }
 
@@ -41,7 +41,7 @@ impl Wire for Insatiable {
         self.ended += 1;
     }
 
-    fn arm(&mut self, _ring: &mut Ring, _room: &Room) -> bool {
+    fn arm(&mut self, _ring: &mut Ring, _room: &LaneRoom) -> bool {
         self.turns += 1;
         self.has_asked = !self.is_over();
         self.has_asked

@@ -22,11 +22,11 @@ pub trait Wire {
     type Tag: Copy;
 
     /// The next thing that has arrived. `None` when there is nothing more, or no room for it.
-    fn take(&mut self, room: &Room) -> Option<Taken<Self::Tag>>;
+    fn take(&mut self, room: &LaneRoom) -> Option<WireInput<Self::Tag>>;
 
     /// The bytes of one chunk of a write. After [`Brought::Later`], [`take`](Self::take) gives them once they
     /// are there.
-    fn bring(&mut self, tag: Self::Tag, chunk: Chunk, room: &Room) -> Brought;
+    fn bring(&mut self, tag: Self::Tag, chunk: WriteChunk, room: &LaneRoom) -> Brought;
 
     /// A buffer of the wire's own, of `len` bytes, for what is read from `at` bytes behind the start of a request.
     /// Without one the lane takes one of the room's.
@@ -52,11 +52,11 @@ pub trait Wire {
     /// receive, a fetch, the read of an eventfd). `true` when more can be taken right now, so that there is
     /// no need to wait. It is also `true` when the peer has just turned out to be gone, until
     /// [`take`](Self::take) has been called once more.
-    fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool;
+    fn arm(&mut self, ring: &mut Ring, room: &LaneRoom) -> bool;
 
     /// The same, where the lane looks out for a moment before it waits, and asks [`has_more`](Self::has_more): new
     /// requests need not be reported.
-    fn arm_to_look(&mut self, ring: &mut Ring, room: &Room) -> bool {
+    fn arm_to_look(&mut self, ring: &mut Ring, room: &LaneRoom) -> bool {
         self.arm(ring, room)
     }
 
@@ -96,7 +96,7 @@ pub trait Wire {
 
 /// A request as a wire takes it.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<T> {
+pub struct WireRequest<T> {
     /// The wire's own mark.
     pub tag: T,
     /// Work to do.
@@ -164,9 +164,9 @@ impl Work {
 
 /// Input of a wire for its lane.
 #[derive(Debug)]
-pub enum Taken<T> {
+pub enum WireInput<T> {
     /// A request. Taken only while the room [has a job](Room::has_job).
-    Asked(Asked<T>),
+    Asked(WireRequest<T>),
     /// A request of this kind, for the device of this number, that may not be carried out; the wire has answered it.
     Refused(usize, OperationKind),
     /// The bytes that [`Wire::bring`] has put off; `None` when they will never come.
@@ -179,7 +179,7 @@ pub struct JobId(pub(super) usize);
 
 /// A part of a write.
 #[derive(Clone, Copy, Debug)]
-pub struct Chunk {
+pub struct WriteChunk {
     /// Whose it is.
     pub job: JobId,
     /// Bytes behind the start of the request.
@@ -202,7 +202,7 @@ pub enum Brought {
 }
 
 /// Space that a lane can still give to requests. All of it is allocated when the lane starts.
-pub struct Room {
+pub struct LaneRoom {
     small: Arc<Arena>,
     large: Arc<Arena>,
     /// Places for more jobs.
@@ -211,7 +211,7 @@ pub struct Room {
     pub(super) reserved: bool,
 }
 
-impl Room {
+impl LaneRoom {
     pub(crate) fn new(small: Arc<Arena>, large: Arc<Arena>, jobs: usize) -> Self {
         Self { small, large, jobs_left: jobs, reserved: false }
     }

@@ -6,8 +6,8 @@ use cryptline_engine::{Buffer, Completion, Fault, Op, Request, Submitted};
 use rustix::io::Errno;
 
 use super::Lane;
-use super::job::Job;
-use super::wire::{Asked, Brought, Chunk, JobId, Taken, Wire, Work};
+use super::job::LaneJob;
+use super::wire::{Brought, JobId, Wire, WireInput, WireRequest, Work, WriteChunk};
 use crate::stats::OperationKind;
 
 /// Chunks of long jobs begun between two looks for the peer: 2 MiB of them.
@@ -30,9 +30,9 @@ impl<W: Wire> Lane<W> {
                 self.wire.stop();
             }
             match self.wire.take(&self.room) {
-                Some(Taken::Asked(asked)) => self.begin(asked),
-                Some(Taken::Bytes(job, data)) => self.bytes_came(job, data),
-                Some(Taken::Refused(device, kind)) => self.refused(device, kind),
+                Some(WireInput::Asked(asked)) => self.begin(asked),
+                Some(WireInput::Bytes(job, data)) => self.bytes_came(job, data),
+                Some(WireInput::Refused(device, kind)) => self.refused(device, kind),
                 None => break,
             }
         }
@@ -45,9 +45,9 @@ impl<W: Wire> Lane<W> {
         }
     }
 
-    fn begin(&mut self, asked: Asked<W::Tag>) {
+    fn begin(&mut self, asked: WireRequest<W::Tag>) {
         let work = asked.work;
-        let job = Job::new(asked, (!self.meters.is_empty()).then(Instant::now));
+        let job = LaneJob::new(asked, (!self.meters.is_empty()).then(Instant::now));
         let Ok(index) = self.jobs.insert(job) else {
             unreachable!("a wire takes requests only while the room has a job")
         };
@@ -159,13 +159,13 @@ impl<W: Wire> Lane<W> {
     /// that answers at once, where a turn ends before a long job does.
     pub(super) fn can_begin_more(&self) -> bool {
         let mut waiting = self.pending.iter().filter_map(|&index| self.jobs.get(index));
-        waiting.any(Job::is_ready) && !self.room.reserved && self.room.has_buffer()
+        waiting.any(LaneJob::is_ready) && !self.room.reserved && self.room.has_buffer()
     }
 
     /// Gives one job its turn: a few chunks, or all of a read that is wanted whole. `false` when
     /// buffers ran out.
     fn pump_job(&mut self, index: usize) -> bool {
-        let reservation = self.jobs.get(index).and_then(Job::reservation);
+        let reservation = self.jobs.get(index).and_then(LaneJob::reservation);
         if reservation.is_some_and(|chunks| !self.room.reserve(chunks)) {
             return false;
         }
@@ -203,7 +203,7 @@ impl<W: Wire> Lane<W> {
             Work::Zero { may_unmap, .. } if !job.transfers => Request::new(Op::zero(may_unmap), 0, len.into(), 0),
             Work::Cache if !job.transfers => Request::new(Op::Cache, 0, len.into(), 0),
             work if work.has_payload() => {
-                let chunk = Chunk { job: JobId(index), at: job.begun, len: len as usize };
+                let chunk = WriteChunk { job: JobId(index), at: job.begun, len: len as usize };
                 match self.wire.bring(job.asked.tag, chunk, &self.room) {
                     Brought::Now(data) => {
                         debug_assert!(data.len() <= chunk.len, "a chunk, or the front of one");
@@ -333,7 +333,7 @@ impl<W: Wire> Lane<W> {
         }
     }
 
-    fn end(&mut self, job: &Job<W::Tag>) {
+    fn end(&mut self, job: &LaneJob<W::Tag>) {
         let result = job.outcome.result();
         self.lookout.served(match job.asked.work {
             work if work.moves_bytes() => job.asked.length,

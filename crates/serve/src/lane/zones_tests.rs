@@ -27,16 +27,16 @@ struct Script {
 impl Wire for Script {
     type Tag = ();
 
-    fn take(&mut self, room: &Room) -> Option<Taken<()>> {
+    fn take(&mut self, room: &LaneRoom) -> Option<WireInput<()>> {
         if self.is_busy || !room.has_job() {
             return None;
         }
         let (work, offset, length) = self.asks.pop_front()?;
         self.is_busy = true;
-        Some(Taken::Asked(Asked { tag: (), work, offset, length }))
+        Some(WireInput::Asked(WireRequest { tag: (), work, offset, length }))
     }
 
-    fn bring(&mut self, (): (), chunk: Chunk, room: &Room) -> Brought {
+    fn bring(&mut self, (): (), chunk: WriteChunk, room: &LaneRoom) -> Brought {
         room.buffer(chunk.len).map_or(Brought::NoRoom, |mut data| {
             data.fill(7);
             Brought::Now(data)
@@ -55,7 +55,7 @@ impl Wire for Script {
         self.ends.push((self.place.take(), result));
     }
 
-    fn arm(&mut self, _ring: &mut Ring, _room: &Room) -> bool {
+    fn arm(&mut self, _ring: &mut Ring, _room: &LaneRoom) -> bool {
         self.own_work = self.own_work.saturating_sub(1);
         !self.is_busy && !self.asks.is_empty()
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use cryptline_engine::{BackendChoice, Fault, Gate, OpenError};
 
-use super::exports::{Entry, Exports};
-use crate::facts::Asked;
+use super::exports::{ExportEntry, Exports};
+use crate::facts::AskedFact;
 use crate::flush::flush;
 
 /// Waited for the sizes that somebody has asked for.
@@ -52,14 +52,14 @@ impl Exports {
     }
 
     pub(super) fn sizes(&self, name: Option<&str>, within: Duration) -> Vec<Looked> {
-        let ask = |entry: &Entry| {
+        let ask = |entry: &ExportEntry| {
             let gate = &entry.export.gate;
             (entry.export.name.clone(), gate.size(), entry.facts.begin_growth(gate))
         };
         let asked = self.ask(name, ask);
         let deadline = Instant::now() + within;
         let looked =
-            |(name, before, asked): (_, _, Asked<u64>)| Looked { name, before, size: asked.answer_by(deadline) };
+            |(name, before, asked): (_, _, AskedFact<u64>)| Looked { name, before, size: asked.answer_by(deadline) };
         asked.into_iter().map(looked).collect()
     }
 
@@ -68,7 +68,7 @@ impl Exports {
     }
 
     fn flush_within(&self, name: Option<&str>, backend: BackendChoice, within: Duration) -> Vec<ExportFlushed> {
-        let ask = |entry: &Entry| {
+        let ask = |entry: &ExportEntry| {
             let gate = entry.export.gate.clone();
             let is_busy = entry.clients >= gate.most_queues();
             (entry.export.name.clone(), entry.flushes.begin(move || flush_one(&gate, backend, is_busy)))
@@ -76,14 +76,14 @@ impl Exports {
         let asked = self.ask(name, ask);
         let deadline = Instant::now() + within;
         let ended =
-            |(name, asked): (_, Asked<_>)| (name, asked.answer_by(deadline).unwrap_or(Err(NotFlushed::Unanswered)));
+            |(name, asked): (_, AskedFact<_>)| (name, asked.answer_by(deadline).unwrap_or(Err(NotFlushed::Unanswered)));
         asked.into_iter().map(ended).collect()
     }
 
     /// Calls `ask`, which must not wait, for the export called `name`, or for each.
-    fn ask<T>(&self, name: Option<&str>, ask: impl Fn(&Entry) -> T) -> Vec<T> {
+    fn ask<T>(&self, name: Option<&str>, ask: impl Fn(&ExportEntry) -> T) -> Vec<T> {
         let inner = self.inner();
-        let is_meant = |entry: &&Entry| name.is_none_or(|name| entry.export.name == name);
+        let is_meant = |entry: &&ExportEntry| name.is_none_or(|name| entry.export.name == name);
         inner.entries.iter().filter(is_meant).map(ask).collect()
     }
 }

@@ -12,7 +12,7 @@ use cryptline_nbd::TlsMode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
-use super::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
+use super::{Export, Exports, Listener, NbdServer, NbdServerOptions, StopHandle};
 use crate::flush::Flushed;
 use crate::lane::Poll;
 use crate::stats::ExportStats;
@@ -43,7 +43,7 @@ impl Background {
         };
         let exports = Exports::new(vec![export], TlsMode::Off);
         let exports = exports.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let options = ServerOptions {
+        let options = NbdServerOptions {
             backend: BackendChoice::Auto,
             poll: Poll::default(),
             tls: None,
@@ -56,7 +56,7 @@ impl Background {
             log: Box::new(|_| {}),
         };
         let stop = StopHandle::new()?;
-        let (server, stopped) = (Server::new(exports, options), stop.clone());
+        let (server, stopped) = (NbdServer::new(exports, options), stop.clone());
         let thread =
             std::thread::Builder::new().name("nbd".to_owned()).spawn(move || server.run(&[listener], &stopped))?;
         let thread = Some(thread);

@@ -5,25 +5,25 @@ use std::io;
 use std::time::Duration;
 
 use cryptline_engine::OpenError;
-use cryptline_nbd::{ProtocolError, Refusal};
+use cryptline_nbd::{OptionRefusal, ProtocolError};
 
 use crate::lane::Tally;
-use crate::net::{NoPlace, Place};
+use crate::net::{NoPlace, PeerAddress};
 
 /// A connection, as far as it has come.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct NbdClient {
     /// Its number.
     pub number: u64,
     /// Where it is.
-    pub place: Place,
+    pub place: PeerAddress,
     /// Over TLS.
     pub tls: bool,
     /// The export that it has chosen.
     pub export: Option<String>,
 }
 
-impl fmt::Display for Client {
+impl fmt::Display for NbdClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "client {} ({})", self.number, self.place)
     }
@@ -32,7 +32,7 @@ impl fmt::Display for Client {
 /// Something about a client that whoever runs the server may want to know.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Event {
+pub enum NbdEvent {
     /// Client that could not be accepted.
     #[error("cannot accept a client: {0}")]
     NotAccepted(io::Error),
@@ -40,7 +40,7 @@ pub enum Event {
     #[error("{why} ({place})")]
     Refused {
         /// Where it is.
-        place: Place,
+        place: PeerAddress,
         /// Why there is no place for it here.
         why: NoPlace,
     },
@@ -49,15 +49,15 @@ pub enum Event {
     NoThread(io::Error),
     /// Client that is connected, with nothing agreed on.
     #[error("{0}: connected")]
-    Accepted(Client),
+    Accepted(NbdClient),
     /// Client that begins to use an export.
     #[error("{0}: uses export {name:?}{how}", name = export_of(.0), how = if .0.tls { " over TLS" } else { "" })]
-    Began(Client),
+    Began(NbdClient),
     /// Client that has left, or whose connection ended badly.
     #[error("{client}: {how}", how = ending(.client, .tally, .lasted, .why.as_ref()))]
     Ended {
         /// The client.
-        client: Client,
+        client: NbdClient,
         /// Work that it did.
         tally: Tally,
         /// How long it was connected.
@@ -80,7 +80,7 @@ pub enum Event {
     },
 }
 
-impl Event {
+impl NbdEvent {
     /// Tells if something went wrong, at either end.
     #[must_use]
     pub fn is_trouble(&self) -> bool {
@@ -92,11 +92,11 @@ impl Event {
     }
 }
 
-fn export_of(client: &Client) -> &str {
+fn export_of(client: &NbdClient) -> &str {
     client.export.as_deref().unwrap_or_default()
 }
 
-fn ending(client: &Client, tally: &Tally, lasted: &Duration, why: Option<&ClientError>) -> String {
+fn ending(client: &NbdClient, tally: &Tally, lasted: &Duration, why: Option<&ClientError>) -> String {
     match why {
         Some(why) => why.to_string(),
         None if client.export.is_none() => "left without choosing an export".to_owned(),
@@ -116,7 +116,7 @@ pub enum ClientError {
     Handshake(#[from] io::Error),
     /// Departure after what it asked for was refused.
     #[error("{0}")]
-    Refused(Refusal),
+    Refused(OptionRefusal),
     /// TLS was not agreed on.
     #[error("TLS handshake failed: {0}")]
     Tls(io::Error),

@@ -19,17 +19,17 @@ use crate::flush::Flushed;
 /// The exports of a server.
 pub struct Exports {
     tls: TlsMode,
-    inner: Mutex<Inner>,
+    inner: Mutex<ExportsInner>,
     on_closed: OnceLock<OnClosed>,
 }
 
 /// Told of an export that is gone, and of its last flush.
 type OnClosed = Box<dyn Fn(&Export, &Flushed) + Send + Sync>;
 
-pub(super) struct Inner {
+pub(super) struct ExportsInner {
     next: ExportId,
     /// In the order in which they came.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ExportEntry>,
     offered: Arc<Offered>,
     /// The export that the empty name meant at first is gone.
     default_is_gone: bool,
@@ -38,10 +38,10 @@ pub(super) struct Inner {
 /// Never used twice: a name may be.
 pub(crate) type ExportId = u64;
 
-pub(super) struct Entry {
+pub(super) struct ExportEntry {
     id: ExportId,
     pub export: Arc<Export>,
-    state: State,
+    state: ExportState,
     /// In transmission.
     pub clients: usize,
     pub facts: Facts,
@@ -50,7 +50,7 @@ pub(super) struct Entry {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ExportState {
     Offered,
     Leaving,
     Closing,
@@ -112,8 +112,8 @@ impl Exports {
     /// Errors: an export that NBD cannot describe, such as a zoned volume.
     pub fn new(exports: Vec<Export>, tls: TlsMode) -> Result<Arc<Self>, OfferError> {
         exports.iter().try_for_each(refuse_zones)?;
-        let entries = (0..).zip(exports).map(|(id, export)| Entry::new(id, export));
-        let mut inner = Inner {
+        let entries = (0..).zip(exports).map(|(id, export)| ExportEntry::new(id, export));
+        let mut inner = ExportsInner {
             next: 0,
             entries: entries.collect(),
             offered: Arc::new(Offered { offer: Arc::new(ServerOffer::new(Vec::new(), tls)?), ids: Vec::new() }),
@@ -144,7 +144,7 @@ impl Exports {
         }
         let id = inner.next;
         inner.next += 1;
-        inner.entries.push(Entry::new(id, export));
+        inner.entries.push(ExportEntry::new(id, export));
         let offered = inner.offer_anew(self.tls);
         if offered.is_err() {
             inner.entries.pop();
@@ -163,10 +163,10 @@ impl Exports {
     #[must_use]
     pub fn status(&self) -> Vec<ExportStatus> {
         let inner = self.inner();
-        let status = |entry: &Entry| ExportStatus {
+        let status = |entry: &ExportEntry| ExportStatus {
             export: Arc::clone(&entry.export),
             clients: entry.clients,
-            leaving: entry.state != State::Offered,
+            leaving: entry.state != ExportState::Offered,
             id: entry.id,
         };
         inner.entries.iter().map(status).collect()
@@ -187,14 +187,14 @@ impl Exports {
     }
 
     /// A client begins to use an export; `None` where that goes meanwhile.
-    pub(super) fn enter(self: &Arc<Self>, id: ExportId) -> Option<Visit> {
+    pub(super) fn enter(self: &Arc<Self>, id: ExportId) -> Option<ExportVisit> {
         let mut inner = self.inner();
         let entry = inner.entry(id)?;
-        if entry.state != State::Offered {
+        if entry.state != ExportState::Offered {
             return None;
         }
         entry.clients += 1;
-        Some(Visit { exports: Arc::clone(self), id, export: Arc::clone(&entry.export) })
+        Some(ExportVisit { exports: Arc::clone(self), id, export: Arc::clone(&entry.export) })
     }
 
     /// Keeps new clients from the export called `name`. With `now`, or where nobody uses it, the caller closes it.
@@ -204,12 +204,12 @@ impl Exports {
         let Some(place) = entries.position(|entry| entry.export.name == name) else {
             return Err(RemoveError::Unknown(name.to_owned()));
         };
-        if inner.entries[place].state == State::Closing {
+        if inner.entries[place].state == ExportState::Closing {
             return Err(RemoveError::Closing(name.to_owned()));
         }
         let entry = &mut inner.entries[place];
         let is_last = now || entry.clients == 0;
-        entry.state = if is_last { State::Closing } else { State::Leaving };
+        entry.state = if is_last { ExportState::Closing } else { ExportState::Leaving };
         let retired = if is_last { Retired::Closing(entry.closing()) } else { Retired::Leaving(entry.clients) };
         inner.default_is_gone |= place == 0;
         // Fewer of what was right are right.
@@ -221,10 +221,10 @@ impl Exports {
     pub(super) fn left(&self, id: ExportId) -> Option<Closing> {
         let mut inner = self.inner();
         let entry = inner.entry(id)?;
-        if entry.state != State::Leaving || entry.clients > 0 {
+        if entry.state != ExportState::Leaving || entry.clients > 0 {
             return None;
         }
-        entry.state = State::Closing;
+        entry.state = ExportState::Closing;
         Some(entry.closing())
     }
 
@@ -236,24 +236,24 @@ impl Exports {
         }
     }
 
-    pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
+    pub(super) fn inner(&self) -> MutexGuard<'_, ExportsInner> {
         lock(&self.inner)
     }
 }
 
-impl Inner {
-    fn entry(&mut self, id: ExportId) -> Option<&mut Entry> {
+impl ExportsInner {
+    fn entry(&mut self, id: ExportId) -> Option<&mut ExportEntry> {
         self.entries.iter_mut().find(|entry| entry.id == id)
     }
 
     /// Returns what the empty name means, unless another has it for a name.
-    fn default(&self) -> Option<&Entry> {
+    fn default(&self) -> Option<&ExportEntry> {
         let first = self.entries.first();
         first.filter(|_| !self.default_is_gone)
     }
 
-    fn offered(&self) -> impl Iterator<Item = &Entry> {
-        let is_offered = |entry: &&Entry| entry.state == State::Offered;
+    fn offered(&self) -> impl Iterator<Item = &ExportEntry> {
+        let is_offered = |entry: &&ExportEntry| entry.state == ExportState::Offered;
         self.entries.iter().filter(is_offered)
     }
 
@@ -269,12 +269,12 @@ impl Inner {
     }
 }
 
-impl Entry {
+impl ExportEntry {
     fn new(id: ExportId, export: Export) -> Self {
         Self {
             id,
             export: Arc::new(export),
-            state: State::Offered,
+            state: ExportState::Offered,
             clients: 0,
             facts: Facts::new(),
             flushes: Facts::new(),
@@ -287,13 +287,13 @@ impl Entry {
 }
 
 /// One client's use of an export, until this is dropped.
-pub(super) struct Visit {
+pub(super) struct ExportVisit {
     exports: Arc<Exports>,
     id: ExportId,
     pub export: Arc<Export>,
 }
 
-impl Drop for Visit {
+impl Drop for ExportVisit {
     fn drop(&mut self) {
         if let Some(entry) = self.exports.inner().entry(self.id) {
             entry.clients -= 1;

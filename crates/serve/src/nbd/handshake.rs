@@ -6,19 +6,19 @@
 use std::io;
 use std::sync::Arc;
 
-use cryptline_nbd::{Handshake, Negotiated, ProtocolError, Step};
+use cryptline_nbd::{Handshake, Negotiated, NextStep, ProtocolError};
 use rustls::ServerConfig;
 
 use super::event::ClientError;
 use super::exports::Offered;
-use crate::net::clients::Member;
-use crate::net::{Connected, Stream};
+use crate::net::clients::ClientPlace;
+use crate::net::{Connected, TimedStream};
 
 /// Runs the handshake; `None` where the client ended it by its own wish. At its end the client has a
 /// place in transmission, or was told that there is none.
 pub(super) fn negotiate(
-    mut stream: Stream,
-    member: &Member,
+    mut stream: TimedStream,
+    member: &ClientPlace,
     offered: &Offered,
     tls: Option<&Arc<ServerConfig>>,
 ) -> Result<Option<(Negotiated, Connected)>, ClientError> {
@@ -45,8 +45,8 @@ pub(super) fn negotiate(
 /// Until transmission begins, with what came behind the handshake, or the client ends it.
 fn agree(
     state: &mut Handshake,
-    stream: &mut Stream,
-    (member, offered): (&Member, &Offered),
+    stream: &mut TimedStream,
+    (member, offered): (&ClientPlace, &Offered),
     tls: Option<&Arc<ServerConfig>>,
 ) -> Result<Option<(Negotiated, Vec<u8>)>, ClientError> {
     stream.write(&state.greeting())?;
@@ -54,7 +54,7 @@ fn agree(
     loop {
         let progress = state.feed(&input, &mut output)?;
         input.drain(..progress.consumed);
-        if let Step::Transmission(negotiated) = &progress.step {
+        if let NextStep::Transmission(negotiated) = &progress.step {
             let id = offered.id(negotiated.export);
             if let Err(why) = member.begin_transmission(id.ok_or(ProtocolError::UnknownExport)?) {
                 // Whether it hears that is its own affair.
@@ -64,25 +64,25 @@ fn agree(
         }
         match stream.write(&output) {
             // It need not wait for the answer.
-            Err(_) if progress.step == Step::Close => return Ok(None),
+            Err(_) if progress.step == NextStep::Close => return Ok(None),
             sent => sent?,
         }
         output.clear();
         match progress.step {
-            Step::NeedMore if progress.consumed > 0 && !input.is_empty() => {}
-            Step::NeedMore => {
+            NextStep::NeedMore if progress.consumed > 0 && !input.is_empty() => {}
+            NextStep::NeedMore => {
                 if stream.read_some(&mut input)? == 0 {
                     return Ok(None);
                 }
             }
-            Step::StartTls => {
+            NextStep::StartTls => {
                 let config = tls.ok_or_else(|| io::ErrorKind::Unsupported.into());
                 let early = std::mem::take(&mut input);
                 let started = config.and_then(|config| stream.start_tls(config, early));
                 started.map_err(ClientError::Tls)?;
             }
-            Step::Close => return Ok(None),
-            Step::Transmission(negotiated) => return Ok(Some((negotiated, input))),
+            NextStep::Close => return Ok(None),
+            NextStep::Transmission(negotiated) => return Ok(Some((negotiated, input))),
         }
     }
 }

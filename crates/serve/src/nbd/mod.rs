@@ -21,12 +21,12 @@ mod status;
 pub(crate) mod wire;
 
 pub use crate::net::{
-    Certificates, Clients, CurrentTls, FILES, Listener, NoPlace, Place, StopHandle, Subject, SubjectError,
-    TlsConfigError, private_key_path, read_file, server_config,
+    AllowedClients, CertificateSubject, Certificates, CurrentTls, FILES, Listener, NoPlace, PeerAddress, StopHandle,
+    SubjectError, TlsConfigError, private_key_path, read_file, server_config,
 };
 pub use ask::{ExportFlushed, Looked, NotFlushed};
 pub use background::Background;
-pub use event::{Client, ClientError, Event};
+pub use event::{ClientError, NbdClient, NbdEvent};
 pub use export::Export;
 pub use exports::{ExportStatus, Exports, RemoveError};
-pub use server::{Removed, Server, ServerOptions};
+pub use server::{NbdServer, NbdServerOptions, Removed};

@@ -9,18 +9,18 @@ use cryptline_nbd::{ExportLimits, Negotiated, ProtocolError, ServerOffer};
 use cryptline_sys::lock;
 
 use super::ask::ExportFlushed;
-use super::event::{Client, ClientError, Event};
+use super::event::{ClientError, NbdClient, NbdEvent};
 use super::export::Export;
 use super::exports::{Closing, ExportStatus, Exports, RemoveError, Retired};
 use super::handshake::negotiate;
 use super::wire::{NbdWire, Terms};
-use crate::flush::{Flushed, Last, flush_all, flush_last};
+use crate::flush::{FinalFlush, Flushed, flush_all, flush_last};
 use crate::lane::{Lane, Poll, Tally};
-use crate::net::clients::{Clients, DISMISSED_WITHIN, Member, NoPlace, Places, Whom};
-use crate::net::{Connected, CurrentTls, Listener, Socket, StopHandle, Stream, wait_for_client};
+use crate::net::clients::{ClientLimits, ClientPlace, Clients, DISMISSED_WITHIN, NoPlace, Whom};
+use crate::net::{Connected, CurrentTls, Listener, Socket, StopHandle, TimedStream, wait_for_client};
 
 /// How to serve.
-pub struct ServerOptions {
+pub struct NbdServerOptions {
     /// How connections do their I/O.
     pub backend: BackendChoice,
     /// Policy by which connections look out for the next request before they wait.
@@ -41,7 +41,7 @@ pub struct ServerOptions {
     /// is unfinished then ends at its next chunk.
     pub grace: Duration,
     /// Is told of each connection's beginning and end, and of those that did not come about.
-    pub log: Box<dyn Fn(&Event) + Send + Sync>,
+    pub log: Box<dyn Fn(&NbdEvent) + Send + Sync>,
 }
 
 /// Outcome for an export that was to go.
@@ -57,19 +57,19 @@ pub enum Removed {
 }
 
 /// Serves exports to any number of clients.
-pub struct Server {
+pub struct NbdServer {
     exports: Arc<Exports>,
-    options: ServerOptions,
+    options: NbdServerOptions,
     clients: Arc<Clients>,
     /// The first export that went with its last client, and whose last flush failed.
     lost: Mutex<Option<(String, Fault)>>,
 }
 
-impl Server {
+impl NbdServer {
     /// A server; nothing happens before [`run`](Self::run).
     #[must_use]
-    pub fn new(exports: Arc<Exports>, options: ServerOptions) -> Arc<Self> {
-        let clients = Clients::new(Places {
+    pub fn new(exports: Arc<Exports>, options: NbdServerOptions) -> Arc<Self> {
+        let clients = Clients::new(ClientLimits {
             handshakes: options.max_handshakes.max(1),
             transmissions: options.max_connections,
             lanes: options.max_lanes.max(options.max_connections),
@@ -110,7 +110,7 @@ impl Server {
         self.clients.tell_to_leave(Whom::All);
         let last = |status: ExportStatus| {
             let (clients, id) = (Arc::clone(&self.clients), status.id);
-            Last {
+            FinalFlush {
                 name: status.export.name.clone(),
                 gate: status.export.gate.clone(),
                 before: Some((Box::new(move || clients.dismiss(Whom::Using(id), grace)), grace + DISMISSED_WITHIN)),
@@ -163,7 +163,7 @@ impl Server {
             Ok(socket) => Some(socket),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Err(error) => {
-                (self.options.log)(&Event::NotAccepted(error));
+                (self.options.log)(&NbdEvent::NotAccepted(error));
                 // Out of descriptors, most likely: give the others time to leave.
                 std::thread::sleep(Duration::from_millis(50));
                 None
@@ -176,7 +176,7 @@ impl Server {
             Ok(member) => member,
             Err(why) => {
                 let place = socket.place();
-                return (self.options.log)(&Event::Refused { place, why });
+                return (self.options.log)(&NbdEvent::Refused { place, why });
             }
         };
         let server = Arc::clone(self);
@@ -185,29 +185,29 @@ impl Server {
             .stack_size(cryptline_sys::GUARDED_STACK)
             .spawn(move || server.serve(socket, &member));
         if let Err(error) = spawned {
-            (self.options.log)(&Event::NoThread(error));
+            (self.options.log)(&NbdEvent::NoThread(error));
         }
     }
 
     /// One client, from its greeting to its end.
-    fn serve(&self, socket: Socket, member: &Member) {
+    fn serve(&self, socket: Socket, member: &ClientPlace) {
         let since = Instant::now();
-        let mut client = Client { number: member.id(), place: socket.place(), tls: false, export: None };
+        let mut client = NbdClient { number: member.id(), place: socket.place(), tls: false, export: None };
         let log = &self.options.log;
-        log(&Event::Accepted(client.clone()));
+        log(&NbdEvent::Accepted(client.clone()));
         let mut tally = Tally::default();
         let result = self.attend(socket, member, &mut client, &mut tally);
-        log(&Event::Ended { client, tally, lasted: since.elapsed(), why: result.err() });
+        log(&NbdEvent::Ended { client, tally, lasted: since.elapsed(), why: result.err() });
     }
 
     fn attend(
         &self,
         socket: Socket,
-        member: &Member,
-        client: &mut Client,
+        member: &ClientPlace,
+        client: &mut NbdClient,
         tally: &mut Tally,
     ) -> Result<(), ClientError> {
-        let stream = Stream::new(socket, self.options.handshake_timeout);
+        let stream = TimedStream::new(socket, self.options.handshake_timeout);
         let offered = self.exports.offered();
         let tls = self.options.tls.as_ref().map(|tls| tls.config());
         let negotiated = negotiate(stream, member, &offered, tls.as_ref())
@@ -225,7 +225,7 @@ impl Server {
         let visit = visit.ok_or(ProtocolError::UnknownExport)?;
         client.tls = negotiated.tls;
         client.export = Some(visit.export.name.clone());
-        (self.options.log)(&Event::Began(client.clone()));
+        (self.options.log)(&NbdEvent::Began(client.clone()));
         let limits = self.limits(&offered.offer, &negotiated, member, &visit.export);
         let served =
             limits.and_then(|limits| self.serve_export(&visit.export, (negotiated, connected), limits, member, tally));
@@ -245,7 +245,7 @@ impl Server {
         export: &Export,
         (negotiated, connected): (Negotiated, Connected),
         limits: ExportLimits,
-        member: &Member,
+        member: &ClientPlace,
         tally: &mut Tally,
     ) -> Result<(), ClientError> {
         let terms = |meter| Terms {
@@ -270,7 +270,7 @@ impl Server {
         &self,
         offer: &ServerOffer,
         negotiated: &Negotiated,
-        member: &Member,
+        member: &ClientPlace,
         export: &Export,
     ) -> Result<ExportLimits, ClientError> {
         let info = offer.exports().get(negotiated.export);
@@ -278,7 +278,7 @@ impl Server {
         let geometry = export.gate.geometry();
         let mut limits = ExportLimits::new(info, negotiated, geometry.write_zeroes);
         if !negotiated.block_size_agreed && limits.min_block > geometry.logical_block {
-            (self.options.log)(&Event::SmallBlocks {
+            (self.options.log)(&NbdEvent::SmallBlocks {
                 client: member.id(),
                 minimum: limits.min_block,
                 block: geometry.logical_block,

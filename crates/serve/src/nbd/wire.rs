@@ -18,9 +18,9 @@ use std::sync::Arc;
 use cryptline_engine::{Buffer, Fault, Gate, Ring};
 use cryptline_nbd::{ExportLimits, NbdError};
 
-use crate::lane::{Brought, Chunk, JOBS_MAX, JobId, LARGE_COUNT, Room, Taken, Wire};
-use crate::net::{Connected, Transport};
-use crate::stats::Meter;
+use crate::lane::{Brought, JOBS_MAX, JobId, LARGE_COUNT, LaneRoom, Wire, WireInput, WriteChunk};
+use crate::net::{Connected, NetTransport};
+use crate::stats::LaneMeter;
 
 /// Room in the reply batch kept for the requests already taken: as many largest reads as a lane has
 /// jobs, all holes.
@@ -33,18 +33,18 @@ pub(crate) struct Terms {
     pub limits: ExportLimits,
     /// The number of the metadata context `base:allocation`.
     pub context: u32,
-    pub meter: Option<Arc<Meter>>,
+    pub meter: Option<Arc<LaneMeter>>,
 }
 
 /// One connection in transmission.
 pub(crate) struct NbdWire {
-    transport: Transport,
+    transport: NetTransport,
     terms: Terms,
     expect: Expect,
     /// Reads taken so far: their numbers, since clients may use a cookie twice.
     reads: u64,
     /// Chunks of reads that have to be sent behind one header.
-    parts: Vec<Part>,
+    parts: Vec<WaitingChunk>,
     /// No more requests are taken: the client said goodbye, is gone, or made no sense.
     closing: bool,
     breach: Option<String>,
@@ -59,7 +59,7 @@ enum Expect {
         left: u64,
         /// Bytes that the lane gets at a time, at most.
         most: usize,
-        wanted: Option<Wanted>,
+        wanted: Option<WantedChunk>,
     },
     /// The payload of a write that was refused.
     Drain {
@@ -70,7 +70,7 @@ enum Expect {
 }
 
 /// A chunk of a payload that the lane waits for.
-struct Wanted {
+struct WantedChunk {
     job: JobId,
     len: usize,
     /// Away while it is received into.
@@ -80,13 +80,13 @@ struct Wanted {
 
 /// Data that a request's reply is made from.
 #[derive(Clone, Copy)]
-pub(crate) struct Tag {
+pub(crate) struct NbdTag {
     cookie: u64,
-    form: Form,
+    form: NbdReplyForm,
 }
 
 #[derive(Clone, Copy)]
-enum Form {
+enum NbdReplyForm {
     /// Success or an error, and no data.
     Plain,
     /// The same; `ENOTSUP` is an answer that the client has asked for.
@@ -98,7 +98,7 @@ enum Form {
 }
 
 /// A chunk that waits for the rest of its read.
-struct Part {
+struct WaitingChunk {
     read: u64,
     at: u64,
     data: Buffer,
@@ -107,7 +107,7 @@ struct Part {
 impl NbdWire {
     pub fn new(ring: &mut Ring, connected: Connected, terms: Terms) -> io::Result<Self> {
         Ok(Self {
-            transport: Transport::new(ring, connected)?,
+            transport: NetTransport::new(ring, connected)?,
             terms,
             expect: Expect::Header,
             reads: 0,
@@ -120,25 +120,25 @@ impl NbdWire {
 }
 
 impl Wire for NbdWire {
-    type Tag = Tag;
+    type Tag = NbdTag;
 
-    fn take(&mut self, room: &Room) -> Option<Taken<Tag>> {
+    fn take(&mut self, room: &LaneRoom) -> Option<WireInput<NbdTag>> {
         self.take_next(room)
     }
 
-    fn bring(&mut self, _tag: Tag, chunk: Chunk, room: &Room) -> Brought {
+    fn bring(&mut self, _tag: NbdTag, chunk: WriteChunk, room: &LaneRoom) -> Brought {
         self.bring_payload(chunk, room)
     }
 
-    fn give(&mut self, tag: Tag, at: u64, data: Buffer, last: bool) {
+    fn give(&mut self, tag: NbdTag, at: u64, data: Buffer, last: bool) {
         self.send_data(tag, at, data, last);
     }
 
-    fn end(&mut self, tag: Tag, result: Result<(), Fault>) {
+    fn end(&mut self, tag: NbdTag, result: Result<(), Fault>) {
         self.send_end(tag, result);
     }
 
-    fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool {
+    fn arm(&mut self, ring: &mut Ring, room: &LaneRoom) -> bool {
         self.transport.send(ring);
         // Who is gone is told so by being asked once more: `take` closes.
         let is_gone = self.transport.broken && !self.closing;

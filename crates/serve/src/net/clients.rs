@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use cryptline_sys::lock;
 use rustix::net::Shutdown;
 
-use super::{Peer, Socket};
+use super::{ClientPeer, Socket};
 use crate::lane::Orders;
 
 /// Displaced handshakes, for each place, whose threads have not noticed yet.
@@ -44,9 +44,9 @@ enum Phase {
     Transmission,
 }
 
-struct Client {
+struct ClientRecord {
     phase: Phase,
-    peer: Peer,
+    peer: ClientPeer,
     /// To cut the client off.
     socket: Socket,
     orders: Arc<Orders>,
@@ -64,7 +64,7 @@ pub(crate) enum Whom {
 }
 
 impl Whom {
-    fn is(self, client: &Client) -> bool {
+    fn is(self, client: &ClientRecord) -> bool {
         match self {
             Self::All => true,
             Self::Using(number) => client.uses == Some(number),
@@ -111,7 +111,7 @@ struct Lack {
 
 /// How many clients there may be.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Places {
+pub(crate) struct ClientLimits {
     pub handshakes: usize,
     /// Not counting those who have left.
     pub transmissions: usize,
@@ -121,19 +121,19 @@ pub(crate) struct Places {
 
 /// Everybody who is connected.
 pub(crate) struct Clients {
-    places: Places,
+    places: ClientLimits,
     /// By number: the oldest first.
-    live: Mutex<BTreeMap<u64, Client>>,
+    live: Mutex<BTreeMap<u64, ClientRecord>>,
     changed: Condvar,
 }
 
 impl Clients {
-    pub fn new(places: Places) -> Arc<Self> {
+    pub fn new(places: ClientLimits) -> Arc<Self> {
         Arc::new(Self { places, live: Mutex::default(), changed: Condvar::new() })
     }
 
     /// A place for a new client's handshake, for as long as the value lives.
-    pub fn enter(self: &Arc<Self>, id: u64, socket: &Socket) -> Result<Member, NoPlace> {
+    pub fn enter(self: &Arc<Self>, id: u64, socket: &Socket) -> Result<ClientPlace, NoPlace> {
         // Out of descriptors: treated as no place.
         let handle = socket.try_clone().map_err(|_| NoPlace::Handshakes)?;
         let peer = socket.peer();
@@ -149,21 +149,22 @@ impl Clients {
             client.socket.shutdown(Shutdown::Both);
         }
         let orders = Arc::default();
-        let client = Client { phase: Phase::Handshake, peer, socket: handle, orders: Arc::clone(&orders), uses: None };
+        let client =
+            ClientRecord { phase: Phase::Handshake, peer, socket: handle, orders: Arc::clone(&orders), uses: None };
         live.insert(id, client);
-        Ok(Member { clients: Arc::clone(self), id, orders })
+        Ok(ClientPlace { clients: Arc::clone(self), id, orders })
     }
 
     /// Tells if as many are served as may be. Only then is looked who of them has left.
-    fn is_full(&self, live: &BTreeMap<u64, Client>) -> bool {
+    fn is_full(&self, live: &BTreeMap<u64, ClientRecord>) -> bool {
         let most = self.places.transmissions;
-        let is_served = |client: &&Client| client.phase == Phase::Transmission && !client.socket.has_left();
+        let is_served = |client: &&ClientRecord| client.phase == Phase::Transmission && !client.socket.has_left();
         count(live, Phase::Transmission) >= most && live.values().filter(is_served).count() >= most
     }
 
     /// Limit that keeps one more from using what has the number `uses`.
-    fn lack(&self, live: &BTreeMap<u64, Client>, uses: u64) -> Option<Lack> {
-        let Places { transmissions, lanes, .. } = self.places;
+    fn lack(&self, live: &BTreeMap<u64, ClientRecord>, uses: u64) -> Option<Lack> {
+        let ClientLimits { transmissions, lanes, .. } = self.places;
         let own = || live.values().filter(|client| client.uses == Some(uses));
         if own().count() >= transmissions {
             let may_end = own().filter(|client| !client.socket.has_left()).count() < transmissions;
@@ -177,10 +178,10 @@ impl Clients {
     }
 
     /// Everybody, once one more may give way: those who did no longer count, but they have threads.
-    fn with_room_to_displace(&self) -> Result<MutexGuard<'_, BTreeMap<u64, Client>>, NoPlace> {
+    fn with_room_to_displace(&self) -> Result<MutexGuard<'_, BTreeMap<u64, ClientRecord>>, NoPlace> {
         let deadline = Instant::now() + PATIENCE;
         let mut live = lock(&self.live);
-        let has_too_many = |live: &BTreeMap<u64, Client>| {
+        let has_too_many = |live: &BTreeMap<u64, ClientRecord>| {
             count(live, Phase::Handshake) >= self.places.handshakes
                 && count(live, Phase::Displaced) >= self.places.handshakes * DISPLACED
         };
@@ -228,13 +229,13 @@ impl Clients {
     }
 }
 
-fn count(live: &BTreeMap<u64, Client>, phase: Phase) -> usize {
+fn count(live: &BTreeMap<u64, ClientRecord>, phase: Phase) -> usize {
     live.values().filter(|client| client.phase == phase).count()
 }
 
 /// The oldest handshake of the peer that has the most, counting the newcomer; among equal peers, the
 /// oldest of all.
-fn who_gives_way(live: &BTreeMap<u64, Client>, newcomer: Peer) -> Option<u64> {
+fn who_gives_way(live: &BTreeMap<u64, ClientRecord>, newcomer: ClientPeer) -> Option<u64> {
     let handshakes = || live.iter().filter(|(_, it)| it.phase == Phase::Handshake);
     let mut counts = HashMap::from([(newcomer, 1)]);
     for (_, client) in handshakes() {
@@ -246,13 +247,13 @@ fn who_gives_way(live: &BTreeMap<u64, Client>, newcomer: Peer) -> Option<u64> {
 }
 
 /// One client's place; free again when this is dropped, however its thread ends.
-pub(crate) struct Member {
+pub(crate) struct ClientPlace {
     clients: Arc<Clients>,
     id: u64,
     orders: Arc<Orders>,
 }
 
-impl Member {
+impl ClientPlace {
     /// The client's number.
     pub fn id(&self) -> u64 {
         self.id
@@ -297,7 +298,7 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for ClientPlace {
     fn drop(&mut self) {
         lock(&self.clients.live).remove(&self.id);
         self.clients.changed.notify_all();

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 
 use super::*;
 
-const PLACES: Places = Places { handshakes: 4, transmissions: 3, lanes: 6 };
+const PLACES: ClientLimits = ClientLimits { handshakes: 4, transmissions: 3, lanes: 6 };
 
 /// A connection from 127.0.0.`host`: our end and theirs.
 fn connection(host: u8) -> (Socket, TcpStream) {
@@ -24,7 +24,7 @@ struct Hall {
 }
 
 struct Guest {
-    member: Member,
+    member: ClientPlace,
     ours: Socket,
     theirs: TcpStream,
 }

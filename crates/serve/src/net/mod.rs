@@ -19,11 +19,11 @@ mod transport;
 pub use clients::NoPlace;
 pub use listen::{Listener, StopHandle};
 pub(crate) use listen::{has_hung_up, is_stopped_within, wait_for_client};
-pub use socket::Place;
-pub(crate) use socket::{Peer, Socket};
-pub(crate) use stream::{Connected, Stream};
+pub use socket::PeerAddress;
+pub(crate) use socket::{ClientPeer, Socket};
+pub(crate) use stream::{Connected, TimedStream};
 pub use tls::{
-    Certificates, Clients, CurrentTls, FILES, Subject, SubjectError, TlsConfigError, private_key_path, read_file,
-    server_config,
+    AllowedClients, CertificateSubject, Certificates, CurrentTls, FILES, SubjectError, TlsConfigError,
+    private_key_path, read_file, server_config,
 };
-pub(crate) use transport::Transport;
+pub(crate) use transport::NetTransport;

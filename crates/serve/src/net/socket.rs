@@ -18,7 +18,7 @@ const KEEPALIVE_COUNT: u32 = 3;
 
 /// Party that connects, as far as can be told. Limits are shared fairly between peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Peer {
+pub(crate) enum ClientPeer {
     /// By an address; of IPv6 the first 64 bits, since one machine has all the rest.
     Address(IpAddr),
     /// By a user of this machine.
@@ -27,7 +27,7 @@ pub(crate) enum Peer {
     Unknown,
 }
 
-impl Peer {
+impl ClientPeer {
     fn at(address: IpAddr) -> Self {
         Self::Address(match address.to_canonical() {
             IpAddr::V6(address) => {
@@ -41,7 +41,7 @@ impl Peer {
 
 /// Where a client is, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PeerAddress {
     /// Elsewhere, or at a port of this machine.
     Address(SocketAddr),
     /// On this machine, by its user.
@@ -50,7 +50,7 @@ pub enum Place {
     Unknown,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PeerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => write!(f, "{address}"),
@@ -112,20 +112,20 @@ impl Socket {
     }
 
     /// Where the other end is.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> PeerAddress {
         match (self.address(), self.user()) {
-            (Some(address), _) => Place::Address(SocketAddr::new(address.ip().to_canonical(), address.port())),
-            (None, Some(uid)) => Place::User(uid),
-            (None, None) => Place::Unknown,
+            (Some(address), _) => PeerAddress::Address(SocketAddr::new(address.ip().to_canonical(), address.port())),
+            (None, Some(uid)) => PeerAddress::User(uid),
+            (None, None) => PeerAddress::Unknown,
         }
     }
 
     /// Returns who is at the other end.
-    pub fn peer(&self) -> Peer {
+    pub fn peer(&self) -> ClientPeer {
         match self.place() {
-            Place::Address(address) => Peer::at(address.ip()),
-            Place::User(uid) => Peer::User(uid),
-            Place::Unknown => Peer::Unknown,
+            PeerAddress::Address(address) => ClientPeer::at(address.ip()),
+            PeerAddress::User(uid) => ClientPeer::User(uid),
+            PeerAddress::Unknown => ClientPeer::Unknown,
         }
     }
 
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn addresses_of_one_network_are_one_peer() {
-        let peer = |text: &str| Peer::at(text.parse().unwrap());
+        let peer = |text: &str| ClientPeer::at(text.parse().unwrap());
         assert_eq!(peer("2001:db8::1"), peer("2001:db8::2:3:4:5"));
         assert_ne!(peer("2001:db8::1"), peer("2001:db8:0:1::1"));
         assert_eq!(peer("::ffff:192.0.2.1"), peer("192.0.2.1"));
@@ -181,13 +181,13 @@ mod tests {
     fn unix_peers_are_users_and_tcp_peers_addresses_that_are_asked_for_life() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let me = rustix::process::getuid().as_raw();
-        assert_eq!(Socket::unix(ours).peer(), Peer::User(me));
+        assert_eq!(Socket::unix(ours).peer(), ClientPeer::User(me));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let stream = listener.accept().unwrap().0;
         let watched = stream.try_clone().unwrap();
         let socket = Socket::tcp(stream).unwrap();
-        assert_eq!(socket.peer(), Peer::at("127.0.0.1".parse().unwrap()));
+        assert_eq!(socket.peer(), ClientPeer::at("127.0.0.1".parse().unwrap()));
         let theirs = theirs.local_addr().unwrap();
         assert_eq!(socket.place().to_string(), theirs.to_string());
         assert!(sockopt::socket_keepalive(&watched).unwrap());

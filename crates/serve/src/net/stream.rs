@@ -10,8 +10,8 @@ use super::Socket;
 use super::tls::why_refused;
 
 /// A connection that is being negotiated. It ends at its deadline, whatever the peer does.
-pub(crate) struct Stream {
-    timed: Timed,
+pub(crate) struct TimedStream {
+    timed: DeadlineSocket,
     tls: Option<ServerConnection>,
 }
 
@@ -23,9 +23,9 @@ pub(crate) struct Connected {
     pub leftover: Vec<u8>,
 }
 
-impl Stream {
+impl TimedStream {
     pub fn new(socket: Socket, timeout: Duration) -> Self {
-        let timed = Timed { socket, early: Vec::new(), deadline: Instant::now() + timeout };
+        let timed = DeadlineSocket { socket, early: Vec::new(), deadline: Instant::now() + timeout };
         Self { timed, tls: None }
     }
 
@@ -71,13 +71,13 @@ impl Stream {
 ///
 /// The deadline is set before every system call: a client that sends or reads a byte now and then, in
 /// clear or inside the TLS handshake, does not stay for longer.
-struct Timed {
+struct DeadlineSocket {
     socket: Socket,
     early: Vec<u8>,
     deadline: Instant,
 }
 
-impl Timed {
+impl DeadlineSocket {
     /// The result of a call that waits no longer than the deadline. A socket with a timeout says that it was interrupted
     /// when the process was merely stopped and goes on (signal(7)).
     fn uninterrupted(&mut self, mut call: impl FnMut(&mut Socket) -> io::Result<usize>) -> io::Result<usize> {
@@ -91,7 +91,7 @@ impl Timed {
     }
 }
 
-impl Read for Timed {
+impl Read for DeadlineSocket {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         if self.early.is_empty() {
             return self.uninterrupted(|socket| socket.read(target));
@@ -103,7 +103,7 @@ impl Read for Timed {
     }
 }
 
-impl Write for Timed {
+impl Write for DeadlineSocket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.uninterrupted(|socket| socket.write(bytes))
     }

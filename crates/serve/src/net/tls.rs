@@ -28,12 +28,12 @@ use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys, ServerConfig};
 use zeroize::Zeroizing;
 
-use certificate::{Fields, host_of, is_old_version};
+use certificate::{CertificateFields, host_of, is_old_version};
 
-pub use clients::Clients;
+pub use clients::AllowedClients;
 pub(super) use clients::why_refused;
 pub use current::CurrentTls;
-pub use subject::{Subject, SubjectError};
+pub use subject::{CertificateSubject, SubjectError};
 
 const CERTIFICATE: &str = "server-cert.pem";
 const KEY: &str = "server-key.pem";
@@ -97,7 +97,7 @@ pub fn read_file(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
 }
 
 /// A server's TLS configuration (TLS 1.2 and 1.3) from a directory of certificates, for these clients.
-pub fn server_config(directory: &Path, clients: &Clients) -> Result<Arc<ServerConfig>, TlsConfigError> {
+pub fn server_config(directory: &Path, clients: &AllowedClients) -> Result<Arc<ServerConfig>, TlsConfigError> {
     Certificates::read(directory, clients, &read_file).map(|certificates| certificates.config)
 }
 
@@ -107,16 +107,16 @@ pub struct Certificates {
     pub config: Arc<ServerConfig>,
     /// The first host name that the server's certificate is for.
     pub host: Option<String>,
-    own: Option<Fields>,
+    own: Option<CertificateFields>,
 }
 
 impl Certificates {
     /// Reads them: the server's own, and for clients that are verified the authority's.
-    pub fn read(directory: &Path, clients: &Clients, read: Read<'_>) -> Result<Self, TlsConfigError> {
+    pub fn read(directory: &Path, clients: &AllowedClients, read: Read<'_>) -> Result<Self, TlsConfigError> {
         let provider = Arc::new(cryptline_tls::provider());
         let certified = certified_key(directory, &provider, read)?;
         let certificate = certified.cert.first();
-        let (host, own) = (certificate.and_then(host_of), certificate.and_then(Fields::of));
+        let (host, own) = (certificate.and_then(host_of), certificate.and_then(CertificateFields::of));
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsConfigError::unusable(directory, error.to_string()))?;
@@ -154,7 +154,7 @@ impl Certificates {
 
     /// Why clients refuse the server's certificate at this time, if they do.
     pub fn check(&self, directory: &Path, now: SystemTime) -> Result<(), TlsConfigError> {
-        let Some(Fields { not_before, not_after, .. }) = &self.own else {
+        let Some(CertificateFields { not_before, not_after, .. }) = &self.own else {
             return Ok(());
         };
         let why = if not_after.moment() < now {

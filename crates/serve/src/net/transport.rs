@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use cryptline_sys::{Buffer, Done, FileId, Io, Ring, SendBatch, Source};
+use cryptline_sys::{Buffer, FileId, Io, RequestSource, Ring, RingDone, SendBatch};
 use cryptline_tls::Records;
 use rustix::io::Errno;
 
@@ -29,11 +29,11 @@ const RECEIVE: u64 = 1;
 const RECEIVE_DIRECT: u64 = 2;
 const SEND: u64 = 3;
 
-pub(crate) struct Transport {
+pub(crate) struct NetTransport {
     socket: FileId,
     /// The socket itself, to look at it.
     fd: Arc<OwnedFd>,
-    source: Source,
+    source: RequestSource,
     /// Plaintext received and not yet taken: `rx[start..end]`. In the ring during a plain receive.
     rx: Option<Buffer>,
     start: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Transport {
     tls: Option<Box<Records>>,
 }
 
-impl Transport {
+impl NetTransport {
     pub fn new(ring: &mut Ring, connected: Connected) -> io::Result<Self> {
         let Connected { socket, tls, leftover } = connected;
         let socket = Arc::new(OwnedFd::from(socket));
@@ -199,7 +199,7 @@ impl Transport {
         payload
     }
 
-    fn received(&mut self, token: u64, done: Done) -> Option<(Buffer, usize)> {
+    fn received(&mut self, token: u64, done: RingDone) -> Option<(Buffer, usize)> {
         self.receiving = false;
         let Io::Receive { buffer, .. } = done.io else {
             return None;
@@ -220,7 +220,7 @@ impl Transport {
         None
     }
 
-    fn sent(&mut self, ring: &mut Ring, done: Done) {
+    fn sent(&mut self, ring: &mut Ring, done: RingDone) {
         self.sending = false;
         let Io::Send { mut batch, .. } = done.io else {
             return;

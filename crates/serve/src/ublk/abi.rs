@@ -41,7 +41,7 @@ pub(super) const ANY: u32 = u32::MAX;
 
 /// `struct ublksrv_ctrl_dev_info`, as far as it is of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Info {
+pub(super) struct DeviceInfo {
     pub queues: u16,
     pub depth: u16,
     pub buffer_len: u32,
@@ -53,7 +53,7 @@ pub(super) struct Info {
     pub owner: (u32, u32),
 }
 
-impl Info {
+impl DeviceInfo {
     pub const LEN: usize = 64;
     /// The driver keeps a word for servers, by which we know our devices again.
     const MARK: std::ops::Range<usize> = 32..40;
@@ -98,7 +98,7 @@ impl Info {
 
 /// `struct ublk_params`, as far as it is of use. Sectors of 512 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Parameters {
+pub(super) struct UblkParameters {
     pub read_only: bool,
     pub rotational: bool,
     /// Powers of two.
@@ -123,7 +123,7 @@ pub(super) struct Zones {
     pub append_sectors: u32,
 }
 
-impl Parameters {
+impl UblkParameters {
     pub const LEN: usize = 60;
     /// With zones, behind the numbers of the nodes, which the driver fills in.
     const LEN_ZONED: usize = 108;
@@ -180,7 +180,7 @@ impl Parameters {
 
 impl Zones {
     fn add_to(self, mut bytes: Vec<u8>) -> Vec<u8> {
-        bytes.resize(Parameters::LEN_ZONED, 0);
+        bytes.resize(UblkParameters::LEN_ZONED, 0);
         bytes[0..4].copy_from_slice(&108_u32.to_ne_bytes());
         // Basic, discard and zoned.
         bytes[4..8].copy_from_slice(&0b1011_u32.to_ne_bytes());
@@ -194,7 +194,7 @@ impl Zones {
 
 /// Request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(super) enum UblkOperation {
     Read,
     Write,
     Flush,
@@ -209,8 +209,8 @@ pub(super) enum Operation {
 
 /// `struct ublksrv_io_desc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Descriptor {
-    pub operation: Operation,
+pub(super) struct IoDescriptor {
+    pub operation: UblkOperation,
     pub durable: bool,
     pub may_unmap: bool,
     /// Bytes.
@@ -221,7 +221,7 @@ pub(super) struct Descriptor {
     pub zones: u32,
 }
 
-impl Descriptor {
+impl IoDescriptor {
     const FUA: u32 = 1 << 13;
     const NO_UNMAP: u32 = 1 << 15;
 
@@ -232,19 +232,19 @@ impl Descriptor {
         let count = u32::from_ne_bytes([s0, s1, s2, s3]);
         Self {
             operation: match flags & 0xff {
-                0 => Operation::Read,
-                1 => Operation::Write,
-                2 => Operation::Flush,
-                3 => Operation::Discard,
-                5 => Operation::Zero,
-                10 => Operation::Zone(ZoneAction::Open),
-                11 => Operation::Zone(ZoneAction::Close),
-                12 => Operation::Zone(ZoneAction::Finish),
-                13 => Operation::Append,
-                14 => Operation::Zone(ZoneAction::ResetAll),
-                15 => Operation::Zone(ZoneAction::Reset),
-                18 => Operation::Report,
-                _ => Operation::Unknown,
+                0 => UblkOperation::Read,
+                1 => UblkOperation::Write,
+                2 => UblkOperation::Flush,
+                3 => UblkOperation::Discard,
+                5 => UblkOperation::Zero,
+                10 => UblkOperation::Zone(ZoneAction::Open),
+                11 => UblkOperation::Zone(ZoneAction::Close),
+                12 => UblkOperation::Zone(ZoneAction::Finish),
+                13 => UblkOperation::Append,
+                14 => UblkOperation::Zone(ZoneAction::ResetAll),
+                15 => UblkOperation::Zone(ZoneAction::Reset),
+                18 => UblkOperation::Report,
+                _ => UblkOperation::Unknown,
             },
             durable: flags & Self::FUA != 0,
             may_unmap: flags & Self::NO_UNMAP == 0,
@@ -261,28 +261,29 @@ mod tests {
 
     #[test]
     fn what_is_said_of_a_device_is_understood_again() {
-        let info = Info { queues: 2, depth: 64, buffer_len: 1 << 18, id: 7, pid: 0, flags: RECOVERY, owner: (0, 0) };
+        let info =
+            DeviceInfo { queues: 2, depth: 64, buffer_len: 1 << 18, id: 7, pid: 0, flags: RECOVERY, owner: (0, 0) };
         let mut bytes = info.to_bytes();
-        let again = Info::parse(&bytes).unwrap();
+        let again = DeviceInfo::parse(&bytes).unwrap();
         assert_eq!(again.flags, RECOVERY | IOCTL_ENCODING);
-        assert_eq!(Info { flags: RECOVERY, ..again }, info);
+        assert_eq!(DeviceInfo { flags: RECOVERY, ..again }, info);
         bytes[40..48].copy_from_slice(&[232, 3, 0, 0, 100, 0, 0, 0]);
-        assert_eq!(Info::parse(&bytes).unwrap().owner, (1000, 100));
+        assert_eq!(DeviceInfo::parse(&bytes).unwrap().owner, (1000, 100));
         for (state, is_live) in [(0, false), (1, true), (2, false)] {
             bytes[4] = state;
-            assert_eq!(Info::is_live(&bytes), is_live);
+            assert_eq!(DeviceInfo::is_live(&bytes), is_live);
         }
-        assert!(Info::is_ours(&bytes));
+        assert!(DeviceInfo::is_ours(&bytes));
         bytes[33] = 0;
-        assert!(!Info::is_ours(&bytes));
+        assert!(!DeviceInfo::is_ours(&bytes));
         for short in [0, 20, 47] {
-            assert_eq!(Info::parse(&vec![0; short]), None);
+            assert_eq!(DeviceInfo::parse(&vec![0; short]), None);
         }
     }
 
     #[test]
     fn parameters_lie_where_the_kernel_looks_for_them() {
-        let parameters = Parameters {
+        let parameters = UblkParameters {
             read_only: false,
             rotational: true,
             logical_block: 512,
@@ -295,10 +296,10 @@ mod tests {
         };
         let bytes = parameters.to_bytes();
         assert_eq!(bytes[..16], [60, 0, 0, 0, 3, 0, 0, 0, 14, 0, 0, 0, 9, 12, 12, 12]);
-        assert_eq!(Parameters::shape(&bytes), Some((0x1234, 512)));
+        assert_eq!(UblkParameters::shape(&bytes), Some((0x1234, 512)));
         assert_eq!(bytes[52..58], [0, 0x80, 0, 0, 1, 0]);
         let zones = Some(Zones { sectors: 8192, max_open: 3, max_active: 5, append_sectors: 512 });
-        let bytes = Parameters { zones, ..parameters }.to_bytes();
+        let bytes = UblkParameters { zones, ..parameters }.to_bytes();
         assert_eq!(bytes.len(), 108);
         assert_eq!(bytes[..8], [108, 0, 0, 0, 11, 0, 0, 0]);
         assert_eq!(bytes[20..24], [0, 32, 0, 0]);
@@ -311,13 +312,13 @@ mod tests {
         bytes[0..4].copy_from_slice(&(1_u32 | 1 << 13).to_ne_bytes());
         bytes[4..8].copy_from_slice(&8_u32.to_ne_bytes());
         bytes[8..16].copy_from_slice(&16_u64.to_ne_bytes());
-        let write = Descriptor::parse(&bytes);
-        assert_eq!((write.operation, write.durable), (Operation::Write, true));
+        let write = IoDescriptor::parse(&bytes);
+        assert_eq!((write.operation, write.durable), (UblkOperation::Write, true));
         assert_eq!((write.offset, write.length), (Some(8192), 4096));
         bytes[0] = 18;
-        let report = Descriptor::parse(&bytes);
-        assert_eq!((report.operation, report.zones), (Operation::Report, 8));
+        let report = IoDescriptor::parse(&bytes);
+        assert_eq!((report.operation, report.zones), (UblkOperation::Report, 8));
         bytes[8..16].fill(0xff);
-        assert_eq!(Descriptor::parse(&bytes).offset, None);
+        assert_eq!(IoDescriptor::parse(&bytes).offset, None);
     }
 }

@@ -9,7 +9,7 @@ use cryptline_sys::{UblkControl, UblkDevice};
 use rustix::fs::Access;
 use rustix::io::Errno;
 
-use super::abi::{Info, Parameters, UNPRIVILEGED, command};
+use super::abi::{DeviceInfo, UNPRIVILEGED, UblkParameters, command};
 use super::{NAME, path};
 use crate::device::AttachError;
 
@@ -49,10 +49,10 @@ impl Control {
     }
 
     /// Returns what is known of a device, whoever has made it.
-    pub fn info_of_any(&mut self, id: u32) -> io::Result<Info> {
+    pub fn info_of_any(&mut self, id: u32) -> io::Result<DeviceInfo> {
         let number = command::GET_INFO_OF_ANY;
-        let found = self.run(number, id, 0, vec![0; Info::LEN], SHORT)?;
-        Info::parse(&found).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        let found = self.run(number, id, 0, vec![0; DeviceInfo::LEN], SHORT)?;
+        DeviceInfo::parse(&found).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     /// Kernels before 6.5 do not know the question.
@@ -62,22 +62,22 @@ impl Control {
         Ok(found.first_chunk().map_or(0, |bits| u64::from_ne_bytes(*bits)))
     }
 
-    pub fn add(&mut self, wanted: Info) -> Result<Info, AttachError> {
+    pub fn add(&mut self, wanted: DeviceInfo) -> Result<DeviceInfo, AttachError> {
         let added = self.run(command::ADD, wanted.id, 0, wanted.to_bytes(), SHORT);
         let added = added.map_err(not_added)?;
-        let info = Info::parse(&added).ok_or(AttachError::Hangs)?;
+        let info = DeviceInfo::parse(&added).ok_or(AttachError::Hangs)?;
         self.0.name_by_path(is_unprivileged(&info));
         Ok(info)
     }
 
     /// The driver's own words on a device.
     pub fn description(&mut self, id: u32) -> io::Result<Vec<u8>> {
-        self.run(command::GET_INFO, id, 0, vec![0; Info::LEN], SHORT)
+        self.run(command::GET_INFO, id, 0, vec![0; DeviceInfo::LEN], SHORT)
     }
 
-    pub fn info(&mut self, id: u32) -> Result<Info, AttachError> {
-        let found = self.step("ask for the ublk device", command::GET_INFO, id, 0, vec![0; Info::LEN], SHORT)?;
-        Info::parse(&found).ok_or(AttachError::Different(path(id)))
+    pub fn info(&mut self, id: u32) -> Result<DeviceInfo, AttachError> {
+        let found = self.step("ask for the ublk device", command::GET_INFO, id, 0, vec![0; DeviceInfo::LEN], SHORT)?;
+        DeviceInfo::parse(&found).ok_or(AttachError::Different(path(id)))
     }
 
     /// The process that serves a device, or has served it last: no more than 0 where nobody has. `None` where there is
@@ -85,7 +85,7 @@ impl Control {
     pub fn server(&mut self, id: u32) -> io::Result<Option<i32>> {
         match self.description(id) {
             Ok(found) => {
-                let info = Info::parse(&found).ok_or(io::ErrorKind::InvalidData)?;
+                let info = DeviceInfo::parse(&found).ok_or(io::ErrorKind::InvalidData)?;
                 Ok(Some(info.pid))
             }
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NODEV) => Ok(None),
@@ -96,11 +96,11 @@ impl Control {
     /// Size in sectors, and bytes of a logical block.
     pub fn shape(&mut self, id: u32) -> Result<(u64, u32), AttachError> {
         let step = "ask for the ublk device's size";
-        let found = self.step(step, command::GET_PARAMETERS, id, 0, Parameters::query(), SHORT)?;
-        Parameters::shape(&found).ok_or(AttachError::Different(path(id)))
+        let found = self.step(step, command::GET_PARAMETERS, id, 0, UblkParameters::query(), SHORT)?;
+        UblkParameters::shape(&found).ok_or(AttachError::Different(path(id)))
     }
 
-    pub fn set_parameters(&mut self, id: u32, parameters: Parameters) -> Result<(), AttachError> {
+    pub fn set_parameters(&mut self, id: u32, parameters: UblkParameters) -> Result<(), AttachError> {
         let step = "set the ublk device's parameters";
         self.step(step, command::SET_PARAMETERS, id, 0, parameters.to_bytes(), SHORT).map(drop)
     }
@@ -137,7 +137,7 @@ impl Control {
     /// stopped, so that is asked first.
     pub fn update_size(&mut self, id: u32, sectors: u64) -> io::Result<()> {
         let found = self.description(id)?;
-        if !Info::is_live(&found) {
+        if !DeviceInfo::is_live(&found) {
             return Err(Errno::NODEV.into());
         }
         self.run(command::UPDATE_SIZE, id, sectors, Vec::new(), SHORT).map(drop)
@@ -189,7 +189,7 @@ impl Control {
 }
 
 /// Tells if a user without privileges has made a device.
-pub(super) fn is_unprivileged(info: &Info) -> bool {
+pub(super) fn is_unprivileged(info: &DeviceInfo) -> bool {
     info.flags & UNPRIVILEGED != 0
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use cryptline_engine::Gate;
 use rustix::io::Errno;
 
-use super::abi::{GROWTH, Info, Parameters};
+use super::abi::{DeviceInfo, GROWTH, UblkParameters};
 use super::{Ublk, path};
 
 /// How often is looked whether the volume has grown.
@@ -28,7 +28,7 @@ pub(super) struct Growth {
 }
 
 impl Growth {
-    pub fn of(info: &Info, parameters: Parameters) -> Self {
+    pub fn of(info: &DeviceInfo, parameters: UblkParameters) -> Self {
         Self {
             sectors: parameters.sectors,
             unit: u64::from(parameters.logical_block / 512).max(1),
@@ -101,8 +101,8 @@ mod tests {
     use crate::ublk::abi::RECOVERY;
 
     fn growth(flags: u64) -> Growth {
-        let info = Info { queues: 1, depth: 64, buffer_len: 1 << 18, id: 0, pid: 0, flags, owner: (0, 0) };
-        let parameters = Parameters {
+        let info = DeviceInfo { queues: 1, depth: 64, buffer_len: 1 << 18, id: 0, pid: 0, flags, owner: (0, 0) };
+        let parameters = UblkParameters {
             read_only: false,
             rotational: false,
             logical_block: 4096,

@@ -32,7 +32,7 @@ use std::time::Duration;
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_sys::UblkDevice;
 
-use self::abi::{BATCHES, GROWTH, Info, Parameters, QUIESCING, RECOVERY, UNPRIVILEGED, ZONES};
+use self::abi::{BATCHES, DeviceInfo, GROWTH, QUIESCING, RECOVERY, UNPRIVILEGED, UblkParameters, ZONES};
 use self::control::{Control, is_unprivileged, wait_for_node};
 use self::growth::Growth;
 pub use self::handover::{HandOver, hand_over_of};
@@ -48,7 +48,7 @@ use crate::stats::ExportStats;
 const NAME: &str = "ublk";
 
 /// How to attach.
-pub struct Options {
+pub struct UblkOptions {
     /// Hardware queues, and so lanes.
     pub queues: u16,
     /// Bytes of a block, as dm-crypt would have it: partition tables depend on it. Not less than the volume's.
@@ -79,7 +79,7 @@ pub struct Ublk {
     facts: Facts,
     control: Control,
     gate: Gate,
-    options: Options,
+    options: UblkOptions,
     team: Team,
 }
 
@@ -102,7 +102,7 @@ impl Ublk {
     /// end only with the process.
     pub fn attach(
         gate: Gate,
-        options: Options,
+        options: UblkOptions,
         stop: StopHandle,
         made: impl FnOnce(PathBuf, u16),
     ) -> Result<Self, AttachError> {
@@ -115,7 +115,7 @@ impl Ublk {
             None if features & RECOVERY == RECOVERY => RECOVERY | features & (GROWTH | QUIESCING | BATCHES),
             None => features & (GROWTH | BATCHES),
         };
-        let wanted = Info {
+        let wanted = DeviceInfo {
             queues: options.queues,
             depth: u16::try_from(JOBS_MAX).unwrap_or(u16::MAX),
             buffer_len: CHUNK,
@@ -141,12 +141,12 @@ impl Ublk {
     ///
     /// # Errors
     /// As [`attach`](Self::attach)'s; where the device is served, or is not one of this volume's shape.
-    pub fn recover(id: u32, gate: Gate, options: Options, stop: StopHandle) -> Result<Self, AttachError> {
+    pub fn recover(id: u32, gate: Gate, options: UblkOptions, stop: StopHandle) -> Result<Self, AttachError> {
         let parameters = parameters(&gate, options.block)?;
         let mut control = Control::of(id)?;
         let info = control.info(id)?;
         let (sectors, block) = control.shape(id)?;
-        let shaped = Parameters { sectors, ..parameters };
+        let shaped = UblkParameters { sectors, ..parameters };
         if block != parameters.logical_block || !Growth::of(&info, shaped).accepts(parameters.sectors) {
             return Err(AttachError::Different(path(id)));
         }
@@ -155,16 +155,16 @@ impl Ublk {
         // Where this fails, the device is as it was as soon as this process has ended, and another may try.
         team.serve_queues(&mut control, id, &gate, &options)?;
         control.end_recovery(id)?;
-        Ok(Self::served(control, &Info { id, ..info }, shaped, gate, options, team))
+        Ok(Self::served(control, &DeviceInfo { id, ..info }, shaped, gate, options, team))
     }
 
     /// A device whose queues are served.
     fn served(
         mut control: Control,
-        info: &Info,
-        parameters: Parameters,
+        info: &DeviceInfo,
+        parameters: UblkParameters,
         gate: Gate,
-        options: Options,
+        options: UblkOptions,
         team: Team,
     ) -> Self {
         Self {
@@ -272,7 +272,7 @@ impl Ublk {
     }
 }
 
-impl Options {
+impl UblkOptions {
     /// Commands take a ring.
     fn backend(&self) -> BackendChoice {
         BackendChoice::IoUring
@@ -319,11 +319,11 @@ pub fn user_of(id: u32) -> io::Result<Option<(u32, u32)>> {
 }
 
 /// Adds a device, one of the user's own where that is all that may be had.
-fn add(control: &mut Control, wanted: Info, features: u64) -> Result<Info, AttachError> {
+fn add(control: &mut Control, wanted: DeviceInfo, features: u64) -> Result<DeviceInfo, AttachError> {
     match control.add(wanted) {
         // Zones are copied by calls, which the kernel lets no user's device do.
         Err(AttachError::NoPermission) if features & UNPRIVILEGED != 0 && wanted.flags & ZONES == 0 => {
-            control.add(Info { flags: UNPRIVILEGED | wanted.flags & (GROWTH | BATCHES), ..wanted })
+            control.add(DeviceInfo { flags: UNPRIVILEGED | wanted.flags & (GROWTH | BATCHES), ..wanted })
         }
         added => added,
     }
@@ -363,10 +363,10 @@ impl Team {
     fn start(
         &mut self,
         control: &mut Control,
-        info: &Info,
-        parameters: Parameters,
+        info: &DeviceInfo,
+        parameters: UblkParameters,
         gate: &Gate,
-        options: &Options,
+        options: &UblkOptions,
     ) -> Result<(), AttachError> {
         if is_unprivileged(info) {
             wait_for_node(&own_side(info.id))?;
@@ -386,7 +386,7 @@ impl Team {
         control: &mut Control,
         id: u32,
         gate: &Gate,
-        options: &Options,
+        options: &UblkOptions,
     ) -> Result<(), AttachError> {
         let device = Arc::new(control.open_device(id)?);
         if device.buffer_len() != CHUNK as usize || usize::from(device.depth()) > JOBS_MAX {
@@ -412,7 +412,7 @@ impl Team {
         device: &Arc<UblkDevice>,
         number: u16,
         gate: &Gate,
-        options: &Options,
+        options: &UblkOptions,
         ready: mpsc::Sender<io::Result<()>>,
     ) -> Result<(), AttachError> {
         let (device, gate) = (Arc::clone(device), gate.clone());
@@ -451,15 +451,15 @@ impl Team {
 /// another server may be given them while this one still writes. Where lanes are to stop, the device is stopped.
 fn keep_ring(orders: &Orders, on_failure: &OnFailure, run: impl FnOnce() -> io::Result<()>) -> Result<(), String> {
     /// The first thing to go on unwinding.
-    struct Guard<'a>(&'a Orders, &'a OnFailure);
-    impl Drop for Guard<'_> {
+    struct UnwindGuard<'a>(&'a Orders, &'a OnFailure);
+    impl Drop for UnwindGuard<'_> {
         fn drop(&mut self) {
             if std::thread::panicking() && !self.0.is_stopping() {
                 (self.1)("a thread that served the device has panicked");
             }
         }
     }
-    let guard = Guard(orders, on_failure);
+    let guard = UnwindGuard(orders, on_failure);
     let served = run().map_err(|error| error.to_string());
     drop(guard);
     if let Err(error) = &served

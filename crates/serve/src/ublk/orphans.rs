@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::abi::Info;
+use super::abi::DeviceInfo;
 use super::control::Control;
 
 /// A device that nobody serves, or nobody serves yet.
@@ -49,7 +49,7 @@ fn number(name: &OsStr) -> Option<u32> {
 pub fn orphan(id: u32) -> io::Result<Option<Orphan>> {
     let mut control = Control::of(id).map_err(super::system)?;
     let found = control.description(id)?;
-    if !Info::is_ours(&found) || Info::is_live(&found) {
+    if !DeviceInfo::is_ours(&found) || DeviceInfo::is_live(&found) {
         return Ok(None);
     }
     // A device has no shape yet where its server was killed early.

@@ -3,7 +3,7 @@
 use cryptline_engine::{Gate, Geometry};
 
 use super::NAME;
-use super::abi::Parameters;
+use super::abi::UblkParameters;
 use crate::device::AttachError;
 use crate::lane::CHUNK;
 
@@ -11,7 +11,7 @@ use crate::lane::CHUNK;
 const BLOCK: std::ops::RangeInclusive<u32> = 512..=4096;
 
 /// Describes a device of a volume, with blocks of so many bytes at least.
-pub(super) fn parameters(gate: &Gate, block: u32) -> Result<Parameters, AttachError> {
+pub(super) fn parameters(gate: &Gate, block: u32) -> Result<UblkParameters, AttachError> {
     let geometry = gate.geometry();
     let mut logical_block = block.max(geometry.logical_block).max(*BLOCK.start());
     let mut unit = u64::from(logical_block);
@@ -28,7 +28,7 @@ pub(super) fn parameters(gate: &Gate, block: u32) -> Result<Parameters, AttachEr
     if !BLOCK.contains(&logical_block) {
         return Err(AttachError::Blocks(logical_block));
     }
-    Ok(Parameters {
+    Ok(UblkParameters {
         read_only: geometry.read_only,
         rotational: geometry.rotational,
         logical_block,
@@ -49,7 +49,7 @@ fn zeroes_max(geometry: &Geometry) -> u32 {
         // The sectors of a zone are written in order.
         Geometry { zones: Some(_), .. } => 0,
         Geometry { read_only: true, .. } => 0,
-        Geometry { write_zeroes: true, .. } => Parameters::LONG,
+        Geometry { write_zeroes: true, .. } => UblkParameters::LONG,
         _ => CHUNK / 512,
     }
 }
@@ -74,7 +74,7 @@ mod tests {
         };
         assert_eq!(zeroes_max(&geometry), CHUNK / 512);
         let by_itself = Geometry { write_zeroes: true, ..geometry };
-        assert_eq!(zeroes_max(&by_itself), Parameters::LONG);
+        assert_eq!(zeroes_max(&by_itself), UblkParameters::LONG);
         let read_only = Geometry { read_only: true, ..by_itself };
         assert_eq!(zeroes_max(&read_only), 0);
     }

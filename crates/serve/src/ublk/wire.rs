@@ -22,18 +22,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use cryptline_engine::{Arena, Buffer, Fault, Gate, Ring};
-use cryptline_sys::{Io, Source, UblkDevice, UblkPayload, UblkQueue};
+use cryptline_sys::{Io, RequestSource, UblkDevice, UblkPayload, UblkQueue};
 use rustix::io::Errno;
 
 use super::OnFailure;
-use super::abi::{Descriptor, Operation};
-use super::zones::Report;
-use crate::lane::{Asked, Brought, Chunk, Room, Taken, Wire, Work};
+use super::abi::{IoDescriptor, UblkOperation};
+use super::zones::ReportInProgress;
+use crate::lane::{Brought, LaneRoom, Wire, WireInput, WireRequest, Work, WriteChunk};
 use crate::stats::OperationKind;
 
 /// State of a tag.
 #[derive(Default)]
-struct Slot {
+struct UblkSlot {
     /// Here, while it is neither the kernel's nor the lane's.
     buffer: Option<Buffer>,
     /// Where an append was written.
@@ -50,16 +50,16 @@ struct Slot {
 
 pub(super) struct UblkWire {
     queue: UblkQueue,
-    source: Source,
+    source: RequestSource,
     gate: Gate,
     arena: Arc<Arena>,
-    slots: Vec<Slot>,
+    slots: Vec<UblkSlot>,
     /// Tags with a request that the lane does not have yet.
     arrived: VecDeque<u16>,
     /// Tags for the kernel.
     ready: VecDeque<u16>,
     /// Reports of zones, of which the first is being made.
-    reports: VecDeque<Report>,
+    reports: VecDeque<ReportInProgress>,
     /// Tags that the kernel has not given up.
     live: usize,
     /// Requests that were not answered; the second is for other threads, which must not rely on it: what the kernel has
@@ -94,7 +94,7 @@ impl UblkWire {
             source: ring.add_source(),
             gate: gate.clone(),
             arena,
-            slots: (0..depth).map(|_| Slot::default()).collect(),
+            slots: (0..depth).map(|_| UblkSlot::default()).collect(),
             arrived: VecDeque::with_capacity(depth.into()),
             ready: (0..depth).collect(),
             reports: VecDeque::with_capacity(depth.into()),
@@ -111,17 +111,17 @@ impl UblkWire {
     }
 
     /// Returns what a request asks for, if it may.
-    fn judge(&self, asked: &Descriptor) -> Result<(Work, u64), Errno> {
+    fn judge(&self, asked: &IoDescriptor) -> Result<(Work, u64), Errno> {
         let durable = asked.durable;
         let work = match asked.operation {
-            Operation::Read => Work::Read { whole: false },
-            Operation::Write => Work::Write { durable },
-            Operation::Append => Work::Append { durable },
-            Operation::Flush => return Ok((Work::Flush, 0)),
-            Operation::Discard => Work::Discard { durable },
-            Operation::Zero => Work::Zero { durable, fast: false, may_unmap: asked.may_unmap },
-            Operation::Zone(action) => Work::Zone(action),
-            Operation::Report | Operation::Unknown => return Err(Errno::OPNOTSUPP),
+            UblkOperation::Read => Work::Read { whole: false },
+            UblkOperation::Write => Work::Write { durable },
+            UblkOperation::Append => Work::Append { durable },
+            UblkOperation::Flush => return Ok((Work::Flush, 0)),
+            UblkOperation::Discard => Work::Discard { durable },
+            UblkOperation::Zero => Work::Zero { durable, fast: false, may_unmap: asked.may_unmap },
+            UblkOperation::Zone(action) => Work::Zone(action),
+            UblkOperation::Report | UblkOperation::Unknown => return Err(Errno::OPNOTSUPP),
         };
         let offset = asked.offset.ok_or(Errno::INVAL)?;
         let end = offset.checked_add(asked.length).ok_or(Errno::INVAL)?;
@@ -175,13 +175,13 @@ impl UblkWire {
     }
 
     /// A request that the lane is to serve, if it is to, or the result of one that is not served.
-    fn asked(&mut self, tag: u16) -> Result<Option<Asked<u16>>, (i32, OperationKind)> {
-        let asked = Descriptor::parse(&self.queue.descriptor(tag));
+    fn asked(&mut self, tag: u16) -> Result<Option<WireRequest<u16>>, (i32, OperationKind)> {
+        let asked = IoDescriptor::parse(&self.queue.descriptor(tag));
         let slot = &mut self.slots[usize::from(tag)];
         (slot.sector, slot.failed) = (0, None);
-        if asked.operation == Operation::Report {
+        if asked.operation == UblkOperation::Report {
             let offset = asked.offset.unwrap_or(u64::MAX);
-            let report = Report::new(tag, offset, asked.zones, self.queue.buffer_len());
+            let report = ReportInProgress::new(tag, offset, asked.zones, self.queue.buffer_len());
             self.reports.push_back(report);
             return Ok(None);
         }
@@ -192,7 +192,7 @@ impl UblkWire {
             Work::Flush | Work::Zone(_) => 0,
             _ => asked.length,
         };
-        Ok(Some(Asked { tag, work, offset, length }))
+        Ok(Some(WireRequest { tag, work, offset, length }))
     }
 
     /// Makes a little more of the first report.
@@ -225,11 +225,11 @@ fn touch(arena: &Arc<Arena>) {
 }
 
 /// Kind of a request, as the statistics count it.
-fn kind_of(operation: Operation) -> OperationKind {
+fn kind_of(operation: UblkOperation) -> OperationKind {
     match operation {
-        Operation::Read => OperationKind::Read,
-        Operation::Write | Operation::Append | Operation::Zero => OperationKind::Write,
-        Operation::Flush => OperationKind::Flush,
+        UblkOperation::Read => OperationKind::Read,
+        UblkOperation::Write | UblkOperation::Append | UblkOperation::Zero => OperationKind::Write,
+        UblkOperation::Flush => OperationKind::Flush,
         _ => OperationKind::Other,
     }
 }
@@ -263,23 +263,23 @@ fn buffer_in(io: Io) -> Option<Buffer> {
 impl Wire for UblkWire {
     type Tag = u16;
 
-    fn take(&mut self, room: &Room) -> Option<Taken<u16>> {
+    fn take(&mut self, room: &LaneRoom) -> Option<WireInput<u16>> {
         while room.has_job() && !self.leaves() {
             let tag = self.arrived.pop_front()?;
             match self.asked(tag) {
-                Ok(Some(asked)) => return Some(Taken::Asked(asked)),
+                Ok(Some(asked)) => return Some(WireInput::Asked(asked)),
                 Ok(None) => {}
                 Err((result, kind)) => {
                     self.slots[usize::from(tag)].result = result;
                     self.ready.push_back(tag);
-                    return Some(Taken::Refused(0, kind));
+                    return Some(WireInput::Refused(0, kind));
                 }
             }
         }
         None
     }
 
-    fn bring(&mut self, tag: u16, chunk: Chunk, room: &Room) -> Brought {
+    fn bring(&mut self, tag: u16, chunk: WriteChunk, room: &LaneRoom) -> Brought {
         if !self.queue.copies() {
             let own = self.lend(tag, chunk.at, chunk.len);
             return own.map_or(Brought::Never, Brought::Now);
@@ -324,7 +324,7 @@ impl Wire for UblkWire {
         self.ready.push_back(tag);
     }
 
-    fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool {
+    fn arm(&mut self, ring: &mut Ring, room: &LaneRoom) -> bool {
         self.report();
         for _ in 0..self.ready.len() {
             let Some(tag) = self.ready.pop_front() else {

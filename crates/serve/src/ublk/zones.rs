@@ -33,7 +33,7 @@ pub(super) fn parameters(model: &ZoneModel, count: u64) -> Option<Zones> {
 }
 
 /// A report that is being made: a few zones at a time, so that the queue's other requests go on in between.
-pub(super) struct Report {
+pub(super) struct ReportInProgress {
     /// Tag of the request that asks.
     pub tag: u16,
     /// In the zone that comes next.
@@ -42,7 +42,7 @@ pub(super) struct Report {
     count: usize,
 }
 
-impl Report {
+impl ReportInProgress {
     /// For up to `count` zones from the one that holds `offset` on, in a buffer of `space` bytes.
     pub fn new(tag: u16, offset: u64, count: u32, space: usize) -> Self {
         let most = space / RAW;
@@ -121,7 +121,7 @@ mod tests {
         let ram = Gate::new(RamDevice::new(layout.size()).unwrap());
         let gate = Gate::new(ZonedDevice::in_memory(ram, layout).unwrap());
         let mut buffer = vec![0xff; space];
-        let mut report = Report::new(0, offset * ZONE, count, space);
+        let mut report = ReportInProgress::new(0, offset * ZONE, count, space);
         for times in 1.. {
             let copied = |at: usize, bytes: &[u8]| {
                 assert!(bytes.len() <= BATCH * RAW);

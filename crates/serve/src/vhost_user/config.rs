@@ -56,7 +56,7 @@ const _: () = assert!((SEGMENTS_MAX as u64 - 2) * SEGMENT_MAX as u64 <= TRANSFER
 
 /// Description of one disk for a driver.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct DiskShape {
     pub geometry: Geometry,
     /// The logical block that the driver is told.
     pub block: u32,
@@ -65,7 +65,7 @@ pub(super) struct Shape {
     pub queue_size: Option<u16>,
 }
 
-impl Shape {
+impl DiskShape {
     /// The largest queue that is served.
     pub fn queue_size_max(&self) -> u16 {
         self.queue_size.unwrap_or(QUEUE_SIZE_MAX)
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn physical_blocks_are_those_that_the_cipher_has() {
-        let shape = |logical_block, preferred_block, block| Shape {
+        let shape = |logical_block, preferred_block, block| DiskShape {
             geometry: Geometry {
                 size: 1 << 20,
                 logical_block,

@@ -13,12 +13,12 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-use super::messages::{DESCRIPTORS_MAX, HEADER, Header, Message, MessageError};
+use super::messages::{DESCRIPTORS_MAX, HEADER, MessageError, MessageHeader, VhostMessage};
 use crate::net::{StopHandle, has_hung_up};
 
 /// Why a connection ends.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Ended {
+pub(super) enum ConnectionEnd {
     /// Closed between two messages, or because the server is to stop.
     #[error("closed")]
     Well,
@@ -32,18 +32,18 @@ pub(super) enum Ended {
     Refused(String),
 }
 
-impl Ended {
+impl ConnectionEnd {
     pub fn refused(why: impl Into<String>) -> Self {
         Self::Refused(why.into())
     }
 }
 
-pub(super) struct Connection {
+pub(super) struct FrontEndConnection {
     stream: UnixStream,
     stop: StopHandle,
 }
 
-impl Connection {
+impl FrontEndConnection {
     pub fn new(stream: UnixStream, stop: &StopHandle) -> Self {
         let stop = stop.clone();
         Self { stream, stop }
@@ -55,30 +55,30 @@ impl Connection {
     }
 
     /// Tells if a message has begun to come, or the connection has ended, within `patience`.
-    pub fn has_news(&self, patience: Duration) -> Result<bool, Ended> {
+    pub fn has_news(&self, patience: Duration) -> Result<bool, ConnectionEnd> {
         let timeout = Timespec::try_from(patience).ok();
         self.poll(PollFlags::IN, timeout.as_ref())
     }
 
     /// The next message, whole.
-    pub fn receive(&self) -> Result<Message, Ended> {
+    pub fn receive(&self) -> Result<VhostMessage, ConnectionEnd> {
         let mut descriptors = Vec::new();
         let mut header = [0; HEADER];
         // Even a peer that never pauses is not listened to for longer than the server runs.
         self.wait_for(PollFlags::IN)?;
         if !self.fill(&mut header, &mut descriptors)? {
-            return Err(Ended::Well);
+            return Err(ConnectionEnd::Well);
         }
-        let header = Header::parse(header)?;
+        let header = MessageHeader::parse(header)?;
         let mut payload = vec![0; header.size];
         if !self.fill(&mut payload, &mut descriptors)? {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
-        Ok(Message { header, payload, descriptors })
+        Ok(VhostMessage { header, payload, descriptors })
     }
 
     /// Receives all of `target`. `false` where the peer has closed before its first byte.
-    fn fill(&self, target: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> Result<bool, Ended> {
+    fn fill(&self, target: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> Result<bool, ConnectionEnd> {
         let mut filled = 0;
         while filled < target.len() {
             match self.receive_some(&mut target[filled..], descriptors) {
@@ -87,7 +87,7 @@ impl Connection {
                 Ok(len) => filled += len,
                 Err(Errno::AGAIN) => self.wait_for(PollFlags::IN)?,
                 Err(Errno::INTR) => {}
-                Err(Errno::CONNRESET) => return Err(Ended::Well),
+                Err(Errno::CONNRESET) => return Err(ConnectionEnd::Well),
                 Err(error) => return Err(io::Error::from(error).into()),
             }
         }
@@ -114,7 +114,7 @@ impl Connection {
     }
 
     /// Sends a reply, with a descriptor where there is one.
-    pub fn send(&self, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> Result<(), Ended> {
+    pub fn send(&self, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> Result<(), ConnectionEnd> {
         let (mut left, mut descriptor) = (bytes, descriptor);
         while !left.is_empty() {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -139,18 +139,18 @@ impl Connection {
     }
 
     /// Waits until the socket is ready.
-    fn wait_for(&self, events: PollFlags) -> Result<(), Ended> {
+    fn wait_for(&self, events: PollFlags) -> Result<(), ConnectionEnd> {
         self.poll(events, None).map(drop)
     }
 
     /// Tells if the socket is ready; not where the time was over before, or a signal came.
-    fn poll(&self, events: PollFlags, timeout: Option<&Timespec>) -> Result<bool, Ended> {
+    fn poll(&self, events: PollFlags, timeout: Option<&Timespec>) -> Result<bool, ConnectionEnd> {
         let mut polled = [
             PollFd::from_borrowed_fd(self.stream.as_fd(), events),
             PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
         ];
         match poll(&mut polled, timeout) {
-            Ok(_) if !polled[1].revents().is_empty() => Err(Ended::Well),
+            Ok(_) if !polled[1].revents().is_empty() => Err(ConnectionEnd::Well),
             Ok(ready) => Ok(ready > 0),
             Err(Errno::INTR) => Ok(false),
             Err(error) => Err(io::Error::from(error).into()),

@@ -18,17 +18,17 @@ use cryptline_sys::{DirtyLog, GuestMemory};
 use rustix::fs::{FileType, OFlags, fstat};
 
 use self::cache::WriteCache;
-use self::growth::Listener;
+use self::growth::GrowthListener;
 use self::inflight::Inflight;
-use super::config::{SectorLimits, Shape, feature};
-use super::connection::Ended;
+use super::config::{DiskShape, SectorLimits, feature};
+use super::connection::ConnectionEnd;
 use super::mailbox::Letter;
-use super::messages::{Addresses, Message, MessageError, REGIONS_MAX, protocol, reply, request};
-use super::queue::Layout;
-use super::running::{Host, Running};
+use super::messages::{Addresses, MessageError, REGIONS_MAX, VhostMessage, protocol, reply, request};
+use super::queue::VirtqueueLayout;
+use super::running::{Host, RunningQueue};
 
 /// The answer to a message, with a descriptor perhaps; none where it was taken, and that is all there is to say.
-type Answer = Option<(Vec<u8>, Option<OwnedFd>)>;
+type MessageAnswer = Option<(Vec<u8>, Option<OwnedFd>)>;
 
 /// One virtqueue as the front-end has described it.
 #[derive(Default)]
@@ -40,14 +40,14 @@ struct Vring {
     call: Option<Arc<OwnedFd>>,
     error: Option<Arc<OwnedFd>>,
     is_enabled: bool,
-    running: Option<Running>,
+    running: Option<RunningQueue>,
     has_run: bool,
 }
 
 /// One front-end's state.
-pub(super) struct Session<'a> {
+pub(super) struct VhostSession<'a> {
     host: &'a Host,
-    shape: Shape,
+    shape: DiskShape,
     features: u64,
     protocol: u64,
     memory: Arc<GuestMemory>,
@@ -56,15 +56,15 @@ pub(super) struct Session<'a> {
     log: Option<Arc<DirtyLog>>,
     inflight: Option<Inflight>,
     cache: WriteCache,
-    listener: Listener,
+    listener: GrowthListener,
     /// As the queues know it.
     is_cached: bool,
     status: u8,
     vrings: Vec<Vring>,
 }
 
-impl<'a> Session<'a> {
-    pub fn new(host: &'a Host, shape: Shape) -> Self {
+impl<'a> VhostSession<'a> {
+    pub fn new(host: &'a Host, shape: DiskShape) -> Self {
         Self {
             host,
             shape,
@@ -75,7 +75,7 @@ impl<'a> Session<'a> {
             log: None,
             inflight: None,
             cache: WriteCache::default(),
-            listener: Listener::default(),
+            listener: GrowthListener::default(),
             is_cached: false,
             status: 0,
             vrings: (0..shape.queues).map(|_| Vring::default()).collect(),
@@ -83,7 +83,7 @@ impl<'a> Session<'a> {
     }
 
     /// Serves the front-end until it leaves. Its queues have ended when this returns.
-    pub fn run(mut self) -> Result<(), Ended> {
+    pub fn run(mut self) -> Result<(), ConnectionEnd> {
         let result = loop {
             if let Err(ended) = self.serve_one() {
                 break ended;
@@ -92,12 +92,12 @@ impl<'a> Session<'a> {
         };
         self.end_queues();
         match result {
-            Ended::Well => Ok(()),
+            ConnectionEnd::Well => Ok(()),
             ended => Err(ended),
         }
     }
 
-    fn serve_one(&mut self) -> Result<(), Ended> {
+    fn serve_one(&mut self) -> Result<(), ConnectionEnd> {
         self.watch_growth()?;
         let message = self.host.connection.receive()?;
         let header = message.header;
@@ -106,7 +106,7 @@ impl<'a> Session<'a> {
             Ok(Some(answer)) => answer,
             Ok(None) if acknowledges => (0u64.to_ne_bytes().into(), None),
             Ok(None) => return Ok(()),
-            Err(Ended::Refused(why)) if acknowledges => {
+            Err(ConnectionEnd::Refused(why)) if acknowledges => {
                 (self.host.log)(&why);
                 (1u64.to_ne_bytes().into(), None)
             }
@@ -116,7 +116,7 @@ impl<'a> Session<'a> {
         self.host.connection.send(&bytes, descriptor.as_ref().map(AsFd::as_fd))
     }
 
-    fn handle(&mut self, message: Message) -> Result<Answer, Ended> {
+    fn handle(&mut self, message: VhostMessage) -> Result<MessageAnswer, ConnectionEnd> {
         let number = |value: u64| Ok(Some((value.to_ne_bytes().into(), None)));
         match message.header.request {
             request::GET_FEATURES => return number(self.shape.features()),
@@ -142,7 +142,7 @@ impl<'a> Session<'a> {
             request::SET_BACKEND_REQ_FD => self.set_listener(message)?,
             request::SET_LOG_FD => {
                 let why = "it wants to be told of each page that is written; it has to look at its log";
-                return Err(Ended::refused(why));
+                return Err(ConnectionEnd::refused(why));
             }
             request::SET_INFLIGHT_FD => self.set_inflight(message)?,
             request::RESET_OWNER | request::RESET_DEVICE => {
@@ -166,10 +166,10 @@ impl<'a> Session<'a> {
         Ok(None)
     }
 
-    fn set_features(&mut self, features: u64) -> Result<(), Ended> {
+    fn set_features(&mut self, features: u64) -> Result<(), ConnectionEnd> {
         let unknown = features & !self.shape.features();
         if unknown != 0 {
-            return Err(Ended::refused(format!("it takes features that were not offered ({unknown:#x})")));
+            return Err(ConnectionEnd::refused(format!("it takes features that were not offered ({unknown:#x})")));
         }
         let has_changed = (self.features ^ features) & feature::LOG != 0;
         self.features = features;
@@ -199,7 +199,7 @@ impl<'a> Session<'a> {
         index.ok_or(MessageError::Queue(message, number))
     }
 
-    fn get_base(&mut self, message: &Message) -> Result<Answer, Ended> {
+    fn get_base(&mut self, message: &VhostMessage) -> Result<MessageAnswer, ConnectionEnd> {
         let (number, _) = message.queue_state()?;
         let index = self.index(message.header.request, number)?;
         self.halt(index..index + 1);
@@ -207,7 +207,7 @@ impl<'a> Session<'a> {
         Ok(Some((payload, None)))
     }
 
-    fn set_queue(&mut self, message: &Message) -> Result<(), Ended> {
+    fn set_queue(&mut self, message: &VhostMessage) -> Result<(), ConnectionEnd> {
         let (number, value) = message.queue_state()?;
         let request = message.header.request;
         let index = self.index(request, number)?;
@@ -215,11 +215,11 @@ impl<'a> Session<'a> {
         match request {
             request::SET_VRING_ENABLE => self.enable(index, value != 0),
             request::SET_VRING_BASE if small.is_some() || self.is_packed() => self.vrings[index].base = value,
-            request::SET_VRING_BASE => return Err(Ended::refused(format!("queue {index} begins at {value}"))),
+            request::SET_VRING_BASE => return Err(ConnectionEnd::refused(format!("queue {index} begins at {value}"))),
             _ => {
                 let size = small.filter(|size| self.is_size(*size)).ok_or_else(|| {
                     let most = self.shape.queue_size_max();
-                    Ended::refused(format!("queue {index} has {value} places, and up to {most} are served"))
+                    ConnectionEnd::refused(format!("queue {index} has {value} places, and up to {most} are served"))
                 })?;
                 self.vrings[index].size = size;
             }
@@ -236,7 +236,7 @@ impl<'a> Session<'a> {
         is_possible && (1..=self.shape.queue_size_max()).contains(&size)
     }
 
-    fn set_addresses(&mut self, message: &Message) -> Result<(), Ended> {
+    fn set_addresses(&mut self, message: &VhostMessage) -> Result<(), ConnectionEnd> {
         let (number, addresses) = message.queue_addresses()?;
         let index = self.index(message.header.request, number)?;
         let vring = &mut self.vrings[index];
@@ -248,14 +248,13 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn set_descriptor(&mut self, message: Message) -> Result<(), Ended> {
+    fn set_descriptor(&mut self, message: VhostMessage) -> Result<(), ConnectionEnd> {
         let request = message.header.request;
         let (number, file) = message.queue_descriptor()?;
         let index = self.index(request, number)?;
-        let file = file
-            .map(checked_event)
-            .transpose()
-            .map_err(|error| Ended::refused(format!("queue {index}: a descriptor that can not be used: {error}")))?;
+        let file = file.map(checked_event).transpose().map_err(|error| {
+            ConnectionEnd::refused(format!("queue {index}: a descriptor that can not be used: {error}"))
+        })?;
         let file = file.map(Arc::new);
         let vring = &mut self.vrings[index];
         match request {
@@ -282,8 +281,8 @@ impl<'a> Session<'a> {
         vring.tell(Letter::Enable(on), self.host);
     }
 
-    fn start(&mut self, index: usize) -> Result<(), Ended> {
-        let refused = |why: &dyn Display| Ended::refused(format!("queue {index}{why}"));
+    fn start(&mut self, index: usize) -> Result<(), ConnectionEnd> {
+        let refused = |why: &dyn Display| ConnectionEnd::refused(format!("queue {index}{why}"));
         if let Some(what) = self.lacks() {
             return Err(refused(&format_args!(" is started {what}")));
         }
@@ -298,7 +297,7 @@ impl<'a> Session<'a> {
         let vring = &self.vrings[index];
         let mut limits = SectorLimits::new(&self.shape.geometry, self.features);
         limits.flushes = self.is_cached;
-        let start = super::wire::Start {
+        let start = super::wire::VirtqueueStart {
             layout,
             memory: Arc::clone(&self.memory),
             lacks_memory: self.taken_back > 0,
@@ -312,7 +311,7 @@ impl<'a> Session<'a> {
             mailbox: Arc::default(),
             log: self.host.log_of(index),
         };
-        let started = Running::start(self.host, index, start);
+        let started = RunningQueue::start(self.host, index, start);
         self.vrings[index].running = Some(started.map_err(|error| refused(&format_args!(": {error}")))?);
         Ok(())
     }
@@ -330,11 +329,11 @@ impl<'a> Session<'a> {
     }
 
     /// Where a queue lies, once the front-end has told all of it.
-    fn layout(&self, index: usize) -> Option<Layout> {
+    fn layout(&self, index: usize) -> Option<VirtqueueLayout> {
         let vring = &self.vrings[index];
         let addresses = vring.addresses.filter(|_| vring.size > 0)?;
         let is_on = |bit| self.features & bit != 0;
-        Some(Layout {
+        Some(VirtqueueLayout {
             size: vring.size,
             descriptors: addresses.descriptors,
             available: addresses.available,
@@ -351,7 +350,7 @@ impl<'a> Session<'a> {
         let vrings = self.vrings[queues].iter_mut();
         let mut halted: Vec<_> = vrings.filter(|it| it.running.is_some()).collect();
         let running = halted.iter_mut().filter_map(|it| it.running.take());
-        let bases = Running::halt(running.collect(), self.host);
+        let bases = RunningQueue::halt(running.collect(), self.host);
         for (vring, base) in halted.into_iter().zip(bases) {
             vring.base = base;
         }
@@ -361,7 +360,7 @@ impl<'a> Session<'a> {
     fn end_queues(&mut self) {
         let running = self.vrings.iter_mut().filter_map(|it| it.running.take());
         let running: Vec<_> = running.collect();
-        Running::end(running, self.host);
+        RunningQueue::end(running, self.host);
     }
 }
 
@@ -373,8 +372,8 @@ impl Vring {
     }
 }
 
-fn unmappable(error: io::Error) -> Ended {
-    Ended::refused(format!("the memory that it shares can not be used: {error}"))
+fn unmappable(error: io::Error) -> ConnectionEnd {
+    ConnectionEnd::refused(format!("the memory that it shares can not be used: {error}"))
 }
 
 /// A descriptor of the kernel's own kind, as eventfds are: reading and writing it never takes long, as it could with a

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cryptline_engine::Ring;
-use cryptline_sys::{Backend, Done, FileId, Io, ReceiveBatch, SendBatch, Source};
+use cryptline_sys::{Backend, FileId, Io, ReceiveBatch, RequestSource, RingDone, SendBatch};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -20,7 +20,7 @@ const SIGNALS: usize = 2;
 const LOOK: Duration = Duration::from_micros(100);
 
 pub(super) struct Doorbell {
-    source: Source,
+    source: RequestSource,
     kick: Option<FileId>,
     /// Away while a kick is waited for.
     listener: Option<Box<ReceiveBatch>>,
@@ -146,7 +146,7 @@ impl Doorbell {
     /// Takes in kicks, and what has been sent.
     pub fn reap(&mut self, ring: &mut Ring) -> Result<(), RingError> {
         let mut result = Ok(());
-        while let Some(Done { result: moved, io, .. }) = ring.next_done(self.source) {
+        while let Some(RingDone { result: moved, io, .. }) = ring.next_done(self.source) {
             match (&io, moved) {
                 (Io::ReadMessage { .. }, moved) if moved != Ok(COUNT) => {
                     result = Err(RingError::Kick);

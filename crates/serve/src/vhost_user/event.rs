@@ -8,7 +8,7 @@ use crate::lane::Tally;
 /// Something about a front-end that whoever runs the server may want to know.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Event {
+pub enum VhostEvent {
     /// Front-end that could not be accepted.
     #[error("cannot accept a front-end: {0}")]
     NotAccepted(io::Error),
@@ -46,7 +46,7 @@ pub enum Event {
     },
 }
 
-impl Event {
+impl VhostEvent {
     /// Tells if something went wrong, at either end.
     #[must_use]
     pub fn is_trouble(&self) -> bool {

@@ -32,7 +32,7 @@ pub(super) enum Letter {
 }
 
 #[derive(Default)]
-struct State {
+struct MailboxState {
     letters: Vec<Letter>,
     /// The ring could be served.
     is_open: bool,
@@ -45,7 +45,7 @@ struct State {
 #[derive(Default)]
 pub(super) struct Mailbox {
     pub orders: Arc<Orders>,
-    state: Mutex<State>,
+    state: Mutex<MailboxState>,
     changed: Condvar,
     has_news: AtomicBool,
     is_gone: AtomicBool,
@@ -75,7 +75,7 @@ impl Mailbox {
         }
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, MailboxState>) -> MutexGuard<'a, MailboxState> {
         let waited = self.changed.wait_timeout(state, LOOK);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }

@@ -98,13 +98,13 @@ pub(super) enum MessageError {
 
 /// The first bytes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct MessageHeader {
     pub request: u32,
     pub needs_reply: bool,
     pub size: usize,
 }
 
-impl Header {
+impl MessageHeader {
     pub fn parse(bytes: [u8; HEADER]) -> Result<Self, MessageError> {
         let [request, flags, size] = [0, 4, 8].map(|at| word(&bytes, at));
         if flags & VERSION_MASK != VERSION || flags & REPLY != 0 {
@@ -139,8 +139,8 @@ pub(super) fn reply(request: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// A whole message.
-pub(super) struct Message {
-    pub header: Header,
+pub(super) struct VhostMessage {
+    pub header: MessageHeader,
     pub payload: Vec<u8>,
     pub descriptors: Vec<OwnedFd>,
 }
@@ -162,7 +162,7 @@ pub(super) struct InflightPlace {
     pub queue_size: u16,
 }
 
-impl Message {
+impl VhostMessage {
     fn exactly<const LEN: usize>(&self) -> Result<&[u8; LEN], MessageError> {
         let bytes = self.payload.as_slice().try_into();
         bytes.map_err(|_| MessageError::Length(self.header.request))

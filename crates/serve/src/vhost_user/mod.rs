@@ -37,6 +37,6 @@ mod server;
 mod shared;
 mod wire;
 
-pub use event::Event;
+pub use event::VhostEvent;
 pub use queue::{QUEUE_SIZE_MAX, QUEUE_SIZE_MIN};
-pub use server::{Disk, DiskError, Front, Server, ServerOptions};
+pub use server::{DiskError, FrontEnds, VhostDisk, VhostServer, VhostServerOptions};

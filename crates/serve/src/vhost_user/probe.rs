@@ -14,8 +14,8 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::config::SectorLimits;
 use super::inflight::size_of_queue;
-use super::queue::{Chain, Layout, PackedRing, RingError, SplitRing, Virtqueue};
-use super::request::{Verdict, judge};
+use super::queue::{DescriptorChain, PackedRing, RingError, SplitRing, Virtqueue, VirtqueueLayout};
+use super::request::{RequestVerdict, judge};
 
 const MEMORY: u64 = 1 << 16;
 const GUEST: u64 = 0x10_0000;
@@ -41,7 +41,7 @@ pub fn exercise(mut input: &[u8]) {
     input = records;
     let is = |bit: u8| choices & bit != 0;
     let size = 1 + u16::from(places % PLACES_MAX);
-    let layout = Layout {
+    let layout = VirtqueueLayout {
         size: if is(1) { size } else { size.next_power_of_two() },
         descriptors: USER + DESCRIPTORS,
         available: USER + AVAILABLE,
@@ -55,7 +55,7 @@ pub fn exercise(mut input: &[u8]) {
         return;
     };
     let inflight = size_of_queue(layout.size, layout.is_packed);
-    let probe = Probe {
+    let probe = FeatureProbe {
         layout,
         memory,
         inflight: bytes.part(INFLIGHT, inflight).ok().filter(|_| is(8)),
@@ -85,29 +85,29 @@ fn share() -> io::Result<(GuestMemory, GuestRange)> {
     Ok((memory, bytes))
 }
 
-struct Probe {
-    layout: Layout,
+struct FeatureProbe {
+    layout: VirtqueueLayout,
     memory: GuestMemory,
     bytes: GuestRange,
     inflight: Option<GuestRange>,
     limits: SectorLimits,
 }
 
-impl Probe {
+impl FeatureProbe {
     fn open<Q: Virtqueue>(&self, base: u32) -> Result<Q, RingError> {
-        let layout = Layout { base, ..self.layout };
+        let layout = VirtqueueLayout { base, ..self.layout };
         Q::open(layout, &self.memory, self.inflight.clone())
     }
 
     fn run<Q: Virtqueue>(&self, mut records: &[u8]) -> Result<(), RingError> {
         let mut ring = self.open::<Q>(self.layout.base)?;
-        let mut held: Vec<Chain> = Vec::new();
+        let mut held: Vec<DescriptorChain> = Vec::new();
         while let Some(([kind], rest)) = records.split_first_chunk::<1>() {
             records = rest;
             match kind % 8 {
                 0 => records = self.put(records),
                 1 if held.len() < HELD_MAX => {
-                    let mut chain = Chain::new();
+                    let mut chain = DescriptorChain::new();
                     if ring.next(&self.memory, &mut chain)? {
                         self.judge(&chain)?;
                         held.push(chain);
@@ -145,9 +145,9 @@ impl Probe {
     }
 
     /// Does with a request what a wire does.
-    fn judge(&self, chain: &Chain) -> Result<(), RingError> {
+    fn judge(&self, chain: &DescriptorChain) -> Result<(), RingError> {
         let verdict = judge(chain, &self.memory, &self.limits)?;
-        let Verdict::Serve { offset, length, .. } = verdict else {
+        let RequestVerdict::Serve { offset, length, .. } = verdict else {
             return Ok(());
         };
         let end = offset.checked_add(length);

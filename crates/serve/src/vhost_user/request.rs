@@ -10,7 +10,7 @@
 use cryptline_sys::GuestMemory;
 
 use super::config::{SERIAL, SectorLimits, TRANSFER_MAX};
-use super::queue::{Chain, RingError};
+use super::queue::{DescriptorChain, RingError};
 use crate::lane::Work;
 use crate::stats::OperationKind;
 
@@ -32,7 +32,7 @@ mod kind {
 /// How a request has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Status {
+pub(super) enum RequestStatus {
     Ok = 0,
     IoError = 1,
     Unsupported = 2,
@@ -40,7 +40,7 @@ pub(super) enum Status {
 
 /// Decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RequestVerdict {
     /// The lane serves it.
     Serve {
         work: Work,
@@ -51,7 +51,7 @@ pub(super) enum Verdict {
     Identify {
         length: usize,
     },
-    Refuse(Status, OperationKind),
+    Refuse(RequestStatus, OperationKind),
 }
 
 /// Where the data of a write begins among the readable bytes.
@@ -60,7 +60,11 @@ pub(super) const DATA_AT: u64 = HEADER as u64;
 /// Reads the header of a request, once, and judges it.
 ///
 /// Errors: what makes it no request.
-pub(super) fn judge(chain: &Chain, memory: &GuestMemory, limits: &SectorLimits) -> Result<Verdict, RingError> {
+pub(super) fn judge(
+    chain: &DescriptorChain,
+    memory: &GuestMemory,
+    limits: &SectorLimits,
+) -> Result<RequestVerdict, RingError> {
     let (readable, writable) = (chain.readable_len(), chain.writable_len());
     if readable < DATA_AT || writable == 0 {
         return Err(RingError::Header);
@@ -69,26 +73,26 @@ pub(super) fn judge(chain: &Chain, memory: &GuestMemory, limits: &SectorLimits) 
     chain.read(memory, 0, &mut header)?;
     let (kind, sector) = (word(&header, 0), long(&header, 8));
     let (to_device, to_driver) = (readable - DATA_AT, writable - 1);
-    let refuse = |status| Ok(Verdict::Refuse(status, counted_as(kind)));
+    let refuse = |status| Ok(RequestVerdict::Refuse(status, counted_as(kind)));
     match kind {
         kind::IN => Ok(transfer(kind, Work::Read { whole: false }, sector, to_driver, limits)),
-        kind::OUT | kind::DISCARD | kind::WRITE_ZEROES if limits.read_only => refuse(Status::IoError),
+        kind::OUT | kind::DISCARD | kind::WRITE_ZEROES if limits.read_only => refuse(RequestStatus::IoError),
         kind::OUT => {
             let durable = limits.writes_durably();
             let work = Work::Write { durable };
             Ok(transfer(kind, work, sector, to_device, limits))
         }
-        kind::FLUSH => Ok(Verdict::Serve { work: Work::Flush, offset: 0, length: 0 }),
+        kind::FLUSH => Ok(RequestVerdict::Serve { work: Work::Flush, offset: 0, length: 0 }),
         kind::GET_ID => {
             let most = SERIAL as u64;
             let length = usize::try_from(to_driver.min(most)).unwrap_or(SERIAL);
-            Ok(Verdict::Identify { length })
+            Ok(RequestVerdict::Identify { length })
         }
         kind::DISCARD | kind::WRITE_ZEROES => {
             let is_offered = if kind == kind::DISCARD { limits.discards } else { limits.zeroes };
             // One range a request, which is what the configuration says.
             if !is_offered || to_device > RANGE as u64 {
-                return refuse(Status::Unsupported);
+                return refuse(RequestStatus::Unsupported);
             }
             if to_device < RANGE as u64 {
                 return Err(RingError::Header);
@@ -97,20 +101,20 @@ pub(super) fn judge(chain: &Chain, memory: &GuestMemory, limits: &SectorLimits) 
             chain.read(memory, DATA_AT, &mut range)?;
             Ok(change(kind, range, limits))
         }
-        _ => refuse(Status::Unsupported),
+        _ => refuse(RequestStatus::Unsupported),
     }
 }
 
-fn transfer(kind: u32, work: Work, sector: u64, length: u64, limits: &SectorLimits) -> Verdict {
+fn transfer(kind: u32, work: Work, sector: u64, length: u64, limits: &SectorLimits) -> RequestVerdict {
     let is_possible = (1..=TRANSFER_MAX).contains(&length) && length.is_multiple_of(SECTOR);
     match limits.place(sector, length) {
-        Some(offset) if is_possible => Verdict::Serve { work, offset, length },
-        _ => Verdict::Refuse(Status::IoError, counted_as(kind)),
+        Some(offset) if is_possible => RequestVerdict::Serve { work, offset, length },
+        _ => RequestVerdict::Refuse(RequestStatus::IoError, counted_as(kind)),
     }
 }
 
 /// A discard, or a zeroing.
-fn change(kind: u32, range: [u8; RANGE], limits: &SectorLimits) -> Verdict {
+fn change(kind: u32, range: [u8; RANGE], limits: &SectorLimits) -> RequestVerdict {
     let is_discard = kind == kind::DISCARD;
     let (sector, count, flags) = (long(&range, 0), word(&range, 8), word(&range, 12));
     let length = u64::from(count) * SECTOR;
@@ -118,11 +122,11 @@ fn change(kind: u32, range: [u8; RANGE], limits: &SectorLimits) -> Verdict {
     let most = if is_discard { SectorLimits::RANGE_MAX } else { limits.zeroes_max };
     let is_possible = (1..=most).contains(&count);
     let (Some(offset), true) = (place, is_possible) else {
-        return Verdict::Refuse(Status::IoError, counted_as(kind));
+        return RequestVerdict::Refuse(RequestStatus::IoError, counted_as(kind));
     };
     let known = if is_discard { 0 } else { UNMAP };
     if flags & !known != 0 {
-        return Verdict::Refuse(Status::Unsupported, counted_as(kind));
+        return RequestVerdict::Refuse(RequestStatus::Unsupported, counted_as(kind));
     }
     let durable = limits.writes_durably();
     let work = if is_discard {
@@ -130,7 +134,7 @@ fn change(kind: u32, range: [u8; RANGE], limits: &SectorLimits) -> Verdict {
     } else {
         Work::Zero { durable, fast: false, may_unmap: flags & UNMAP != 0 }
     };
-    Verdict::Serve { work, offset, length }
+    RequestVerdict::Serve { work, offset, length }
 }
 
 /// Kind of a request, as the statistics count it.

@@ -9,10 +9,10 @@ use cryptline_engine::{BackendChoice, Gate, OpenError};
 use cryptline_sys::lock;
 
 use super::config::SERIAL;
-use super::connection::Connection;
+use super::connection::FrontEndConnection;
 use super::mailbox::{LOOK, Letter, Mailbox};
 use super::queue::{PackedRing, SplitRing, Virtqueue};
-use super::wire::{Log, Start, VringWire};
+use super::wire::{LogFn, VirtqueueStart, VringWire};
 use crate::facts::Facts;
 use crate::lane::{Lane, Poll, Tally};
 use crate::net::{StopHandle, is_stopped_within};
@@ -29,7 +29,7 @@ pub(super) struct Host {
     pub stats: Arc<ExportStats>,
     pub backend: BackendChoice,
     pub poll: Poll,
-    pub connection: Connection,
+    pub connection: FrontEndConnection,
     pub grace: Arc<Grace>,
     /// Work of the queues that have ended.
     pub tally: Arc<Mutex<Tally>>,
@@ -43,7 +43,7 @@ impl Host {
     }
 
     /// Takes the reason why a queue ends.
-    pub fn log_of(&self, index: usize) -> Log {
+    pub fn log_of(&self, index: usize) -> LogFn {
         let log = Arc::clone(&self.log);
         Box::new(move |why| log(&format!("queue {index} ends: {why}")))
     }
@@ -77,14 +77,14 @@ impl Grace {
     }
 }
 
-pub(super) struct Running {
+pub(super) struct RunningQueue {
     mailbox: Arc<Mailbox>,
     thread: JoinHandle<()>,
 }
 
-impl Running {
+impl RunningQueue {
     /// Starts a queue's thread. Its ring is served when this returns, or the error says why not.
-    pub fn start(host: &Host, index: usize, start: Start) -> io::Result<Self> {
+    pub fn start(host: &Host, index: usize, start: VirtqueueStart) -> io::Result<Self> {
         let mailbox = Arc::clone(&start.mailbox);
         mailbox.set_base(start.layout.base);
         let (gate, stats, tally) = (host.gate.clone(), Arc::clone(&host.stats), Arc::clone(&host.tally));
@@ -177,7 +177,7 @@ fn serve<Q: Virtqueue>(
     stats: &ExportStats,
     tally: &Mutex<Tally>,
     (backend, poll): (BackendChoice, Poll),
-    start: Start,
+    start: VirtqueueStart,
 ) -> Result<(), String> {
     stats.metered(|meter| {
         let orders = Arc::clone(&start.mailbox.orders);

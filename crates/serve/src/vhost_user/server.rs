@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use cryptline_engine::{BackendChoice, Gate, Geometry, OpenError};
 use cryptline_sys::lock;
 
-use super::config::{SERIAL, Shape};
-use super::connection::Connection;
-use super::control::Session;
-use super::event::Event;
+use super::config::{DiskShape, SERIAL};
+use super::connection::FrontEndConnection;
+use super::control::VhostSession;
+use super::event::VhostEvent;
 use super::queue::{QUEUE_SIZE_MAX, QUEUE_SIZE_MIN};
 use super::running::{Grace, Host};
 use crate::facts::Facts;
@@ -22,7 +22,7 @@ use crate::stats::ExportStats;
 use crate::{Flushed, flush_all};
 
 /// Where front-ends come from.
-pub enum Front {
+pub enum FrontEnds {
     /// They connect, one after another.
     Listener(UnixListener),
     /// There is one, which has connected already.
@@ -30,7 +30,7 @@ pub enum Front {
 }
 
 /// One volume to serve.
-pub struct Disk {
+pub struct VhostDisk {
     /// Name in messages.
     pub name: String,
     /// The volume.
@@ -47,11 +47,11 @@ pub struct Disk {
     /// Its counters.
     pub stats: Arc<ExportStats>,
     /// Where its front-ends come from.
-    pub front: Front,
+    pub front: FrontEnds,
 }
 
 /// How to serve.
-pub struct ServerOptions {
+pub struct VhostServerOptions {
     /// How queues do their I/O.
     pub backend: BackendChoice,
     /// How long a queue looks out for the next request before it waits. Meanwhile the driver need not kick.
@@ -60,7 +60,7 @@ pub struct ServerOptions {
     /// then ends at its next chunk, or is left behind a second later. As long again the last flushes may take.
     pub grace: Duration,
     /// Is told of each front-end that comes and goes, and of what goes wrong.
-    pub log: Arc<dyn Fn(&Event) + Send + Sync>,
+    pub log: Arc<dyn Fn(&VhostEvent) + Send + Sync>,
 }
 
 /// A volume that can not be served.
@@ -78,14 +78,14 @@ pub enum DiskError {
 }
 
 /// Serves disks to virtual machines.
-pub struct Server {
-    disks: Vec<Disk>,
-    options: ServerOptions,
+pub struct VhostServer {
+    disks: Vec<VhostDisk>,
+    options: VhostServerOptions,
 }
 
-impl Server {
+impl VhostServer {
     /// A server; nothing happens before [`run`](Self::run).
-    pub fn new(disks: Vec<Disk>, options: ServerOptions) -> Result<Self, DiskError> {
+    pub fn new(disks: Vec<VhostDisk>, options: VhostServerOptions) -> Result<Self, DiskError> {
         for disk in &disks {
             let geometry = disk.gate.geometry();
             let block = disk.block.max(geometry.logical_block);
@@ -133,17 +133,18 @@ impl Server {
     }
 
     /// One disk, front-end after front-end.
-    fn serve(&self, disk: &Disk, stop: &StopHandle, grace: &Arc<Grace>) -> io::Result<()> {
+    fn serve(&self, disk: &VhostDisk, stop: &StopHandle, grace: &Arc<Grace>) -> io::Result<()> {
         let facts = Arc::new(Facts::new());
-        let serve_one = |stream, number| self.serve_one(disk, &facts, Connection::new(stream, stop), grace, number);
+        let serve_one =
+            |stream, number| self.serve_one(disk, &facts, FrontEndConnection::new(stream, stop), grace, number);
         match &disk.front {
-            Front::Connected(stream) => {
+            FrontEnds::Connected(stream) => {
                 serve_one(stream.try_clone()?, 1);
                 // Ours stays open for as long as the server runs.
                 let _ = stream.shutdown(Shutdown::Both);
                 Ok(())
             }
-            Front::Listener(listener) => {
+            FrontEnds::Listener(listener) => {
                 listener.set_nonblocking(true)?;
                 let mut number = 0;
                 while let Some(stream) = self.accept(listener, stop)? {
@@ -162,7 +163,7 @@ impl Server {
                 Ok((stream, _)) => return Ok(Some(stream)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
-                    (self.options.log)(&Event::NotAccepted(error));
+                    (self.options.log)(&VhostEvent::NotAccepted(error));
                     // Out of descriptors, most likely.
                     is_stopped_within(stop, Some(Duration::from_millis(50)));
                 }
@@ -171,10 +172,17 @@ impl Server {
         Ok(None)
     }
 
-    fn serve_one(&self, disk: &Disk, facts: &Arc<Facts>, connection: Connection, grace: &Arc<Grace>, number: u64) {
+    fn serve_one(
+        &self,
+        disk: &VhostDisk,
+        facts: &Arc<Facts>,
+        connection: FrontEndConnection,
+        grace: &Arc<Grace>,
+        number: u64,
+    ) {
         let log = Arc::clone(&self.options.log);
         let name = || disk.name.clone();
-        log(&Event::Connected { disk: name(), number });
+        log(&VhostEvent::Connected { disk: name(), number });
         let (since, told) = (Instant::now(), name());
         let trouble = Arc::clone(&log);
         let host = Host {
@@ -188,17 +196,17 @@ impl Server {
             grace: Arc::clone(grace),
             tally: Arc::default(),
             log: Arc::new(move |line| {
-                trouble(&Event::Trouble { disk: told.clone(), number, line: line.to_owned() });
+                trouble(&VhostEvent::Trouble { disk: told.clone(), number, line: line.to_owned() });
             }),
         };
-        let shape = Shape {
+        let shape = DiskShape {
             geometry: Geometry { size: host.size(), ..*disk.gate.geometry() },
             block: disk.block,
             queues: disk.queues.max(1),
             queue_size: disk.queue_size,
         };
-        let ended = Session::new(&host, shape).run();
-        log(&Event::Disconnected {
+        let ended = VhostSession::new(&host, shape).run();
+        log(&VhostEvent::Disconnected {
             disk: name(),
             number,
             tally: *lock(&host.tally),

@@ -4,9 +4,9 @@
 
 use cryptline_sys::{GuestFault, GuestRange};
 
-pub(super) struct Shared(GuestRange);
+pub(super) struct VhostShared(GuestRange);
 
-impl Shared {
+impl VhostShared {
     pub fn new(range: GuestRange) -> Self {
         Self(range)
     }

@@ -20,9 +20,9 @@ use cryptline_sys::{GuestFault, GuestMemory, GuestRange};
 use super::config::{SERIAL, SectorLimits};
 use super::doorbell::Doorbell;
 use super::mailbox::{Letter, Mailbox};
-use super::queue::{Chain, Layout, RingError, Virtqueue};
-use super::request::{DATA_AT, Status, Verdict, judge};
-use crate::lane::{Asked, Brought, Chunk, JOBS_MAX, Room, Taken, Wire};
+use super::queue::{DescriptorChain, RingError, Virtqueue, VirtqueueLayout};
+use super::request::{DATA_AT, RequestStatus, RequestVerdict, judge};
+use crate::lane::{Brought, JOBS_MAX, LaneRoom, Wire, WireInput, WireRequest, WriteChunk};
 
 /// Questions that are answered here in one look at the ring: the lane has its orders to read in between.
 const ANSWERS_MAX: u32 = 256;
@@ -31,11 +31,11 @@ const ANSWERS_MAX: u32 = 256;
 const GAP: Duration = Duration::from_secs(2);
 
 /// Takes a line.
-pub(super) type Log = Box<dyn Fn(&str) + Send>;
+pub(super) type LogFn = Box<dyn Fn(&str) + Send>;
 
 /// Parts of one virtqueue, and what it is told from then on.
-pub(super) struct Start {
-    pub layout: Layout,
+pub(super) struct VirtqueueStart {
+    pub layout: VirtqueueLayout,
     pub memory: Arc<GuestMemory>,
     /// Parts of it were taken back, and may come again.
     pub lacks_memory: bool,
@@ -48,12 +48,12 @@ pub(super) struct Start {
     pub serial: [u8; SERIAL],
     pub mailbox: Arc<Mailbox>,
     /// Takes the reason why the ring is served no further.
-    pub log: Log,
+    pub log: LogFn,
 }
 
 /// A request that the lane has; a tag is a place among these.
-struct Slot {
-    chain: Chain,
+struct VhostSlot {
+    chain: DescriptorChain,
     /// Bytes written to the chain.
     written: u64,
     has_failed: bool,
@@ -62,10 +62,10 @@ struct Slot {
 }
 
 pub(super) struct VringWire<Q> {
-    start: Start,
+    start: VirtqueueStart,
     ring: Q,
     doorbell: Doorbell,
-    slots: Vec<Slot>,
+    slots: Vec<VhostSlot>,
     free: Vec<usize>,
     /// Moment until which memory that was taken back may come again.
     lacks_until: Option<Instant>,
@@ -78,12 +78,12 @@ pub(super) struct VringWire<Q> {
 }
 
 impl<Q: Virtqueue> VringWire<Q> {
-    pub fn new(ring: &mut Ring, mut start: Start) -> io::Result<Self> {
+    pub fn new(ring: &mut Ring, mut start: VirtqueueStart) -> io::Result<Self> {
         let queue = Q::open(start.layout, &start.memory, start.inflight.take());
         let queue = queue.map_err(|error| io::Error::other(error.to_string()))?;
         start.mailbox.set_base(queue.base());
         start.mailbox.open();
-        let slot = |_| Slot { chain: Chain::new(), written: 0, has_failed: false, older: None };
+        let slot = |_| VhostSlot { chain: DescriptorChain::new(), written: 0, has_failed: false, older: None };
         // One more than jobs: the next request is read before it is known to be one for the lane.
         let count = JOBS_MAX + 1;
         Ok(Self {
@@ -108,7 +108,7 @@ impl<Q: Virtqueue> VringWire<Q> {
         is_wanted && !self.is_broken && !self.start.mailbox.is_gone()
     }
 
-    fn take_next(&mut self, room: &Room) -> Result<Option<Taken<usize>>, RingError> {
+    fn take_next(&mut self, room: &LaneRoom) -> Result<Option<WireInput<usize>>, RingError> {
         for _ in 0..ANSWERS_MAX {
             if !self.is_open() || !room.has_job() {
                 return Ok(None);
@@ -126,19 +126,19 @@ impl<Q: Virtqueue> VringWire<Q> {
             }
             (slot.written, slot.has_failed) = (0, false);
             match judge(&slot.chain, &self.start.memory, &self.start.limits)? {
-                Verdict::Serve { work, offset, length } => {
+                RequestVerdict::Serve { work, offset, length } => {
                     self.free.pop();
-                    return Ok(Some(Taken::Asked(Asked { tag, work, offset, length })));
+                    return Ok(Some(WireInput::Asked(WireRequest { tag, work, offset, length })));
                 }
-                Verdict::Identify { length } => {
+                RequestVerdict::Identify { length } => {
                     let name = &self.start.serial[..length];
                     slot.chain.write(&self.start.memory, 0, name)?;
                     slot.written = length as u64;
-                    self.finish(tag, Status::Ok)?;
+                    self.finish(tag, RequestStatus::Ok)?;
                 }
-                Verdict::Refuse(status, kind) => {
+                RequestVerdict::Refuse(status, kind) => {
                     self.finish(tag, status)?;
-                    return Ok(Some(Taken::Refused(0, kind)));
+                    return Ok(Some(WireInput::Refused(0, kind)));
                 }
             }
         }
@@ -187,10 +187,10 @@ impl<Q: Virtqueue> VringWire<Q> {
     }
 
     /// Writes the status and the used element.
-    fn finish(&mut self, tag: usize, status: Status) -> Result<(), RingError> {
+    fn finish(&mut self, tag: usize, status: RequestStatus) -> Result<(), RingError> {
         let status_at = self.slots[tag].chain.writable_len() - 1;
         self.copy_in(tag, status_at, &[status as u8])?;
-        let Slot { chain, written, .. } = &self.slots[tag];
+        let VhostSlot { chain, written, .. } = &self.slots[tag];
         let written = u32::try_from(written + 1).unwrap_or(u32::MAX);
         self.ring.finish(chain, written)
     }
@@ -251,7 +251,7 @@ impl<Q: Virtqueue> VringWire<Q> {
     }
 
     /// Tells if there is more to take right now; otherwise a kick is waited for.
-    fn look_or_listen(&mut self, ring: &mut Ring, room: &Room) -> Result<bool, RingError> {
+    fn look_or_listen(&mut self, ring: &mut Ring, room: &LaneRoom) -> Result<bool, RingError> {
         if !self.is_open() {
             if let Some(until) = self.lacks_until.filter(|_| self.awaits_memory) {
                 ring.wake_by(until);
@@ -287,7 +287,7 @@ fn gap(lacks_memory: bool) -> Option<Instant> {
 impl<Q: Virtqueue> Wire for VringWire<Q> {
     type Tag = usize;
 
-    fn take(&mut self, room: &Room) -> Option<Taken<usize>> {
+    fn take(&mut self, room: &LaneRoom) -> Option<WireInput<usize>> {
         if self.start.mailbox.has_news() {
             self.read_letters();
         }
@@ -303,7 +303,7 @@ impl<Q: Virtqueue> Wire for VringWire<Q> {
         }
     }
 
-    fn bring(&mut self, tag: usize, chunk: Chunk, room: &Room) -> Brought {
+    fn bring(&mut self, tag: usize, chunk: WriteChunk, room: &LaneRoom) -> Brought {
         let Some(mut buffer) = room.buffer(chunk.len) else {
             return Brought::NoRoom;
         };
@@ -324,10 +324,10 @@ impl<Q: Virtqueue> Wire for VringWire<Q> {
 
     fn end(&mut self, tag: usize, result: Result<(), Fault>) {
         let status = match result {
-            _ if self.slots[tag].has_failed => Status::IoError,
-            Ok(()) => Status::Ok,
-            Err(Fault::NotSupported) => Status::Unsupported,
-            Err(_) => Status::IoError,
+            _ if self.slots[tag].has_failed => RequestStatus::IoError,
+            Ok(()) => RequestStatus::Ok,
+            Err(Fault::NotSupported) => RequestStatus::Unsupported,
+            Err(_) => RequestStatus::IoError,
         };
         // Nobody is told by a ring that makes no sense, or by one that others may have by now.
         if !self.is_broken && !self.start.mailbox.is_gone() {
@@ -338,7 +338,7 @@ impl<Q: Virtqueue> Wire for VringWire<Q> {
         self.slots[tag].older = None;
     }
 
-    fn arm(&mut self, ring: &mut Ring, room: &Room) -> bool {
+    fn arm(&mut self, ring: &mut Ring, room: &LaneRoom) -> bool {
         self.publish(ring);
         self.note_base();
         let more = self.look_or_listen(ring, room).unwrap_or_else(|error| {
@@ -354,7 +354,7 @@ impl<Q: Virtqueue> Wire for VringWire<Q> {
     }
 
     /// Without asking for kicks, which a virtual machine pays dearly for.
-    fn arm_to_look(&mut self, ring: &mut Ring, room: &Room) -> bool {
+    fn arm_to_look(&mut self, ring: &mut Ring, room: &LaneRoom) -> bool {
         if !self.is_open() || !room.has_job() || self.free.is_empty() {
             return self.arm(ring, room);
         }

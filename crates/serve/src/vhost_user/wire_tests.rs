@@ -48,8 +48,8 @@ fn offer(memory: &GuestMemory) {
     memory.write(AVAILABLE, &[0u16, 2, 0, 2].map(u16::to_le_bytes).concat()).unwrap();
 }
 
-fn start(memory: Arc<GuestMemory>) -> Start {
-    let layout = Layout {
+fn start(memory: Arc<GuestMemory>) -> VirtqueueStart {
+    let layout = VirtqueueLayout {
         size: 8,
         descriptors: LEN,
         available: LEN + AVAILABLE,
@@ -68,7 +68,7 @@ fn start(memory: Arc<GuestMemory>) -> Start {
         zeroes_max: 1,
         flushes: true,
     };
-    Start {
+    VirtqueueStart {
         layout,
         memory,
         lacks_memory: false,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use cryptline_engine::base::DirectMode;
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{BackendChoice, Gate};
-use cryptline_serve::vhost_user::{Disk, Front};
+use cryptline_serve::vhost_user::{FrontEnds, VhostDisk};
 use cryptline_testkit::oracle::{Check, Oracle, Outcomes, judge};
 use cryptline_testkit::peer;
 use cryptline_testkit::suite::{Fresh, devices};
@@ -43,9 +43,9 @@ fn find(serial: &str) -> String {
     FIND.replace("WANTED", serial)
 }
 
-fn listen(name: &str, socket: &Path, gate: &Gate) -> Disk {
-    let front = Front::Listener(UnixListener::bind(socket).expect("bound"));
-    Disk { queues: 2, ..disk(name, gate, front) }
+fn listen(name: &str, socket: &Path, gate: &Gate) -> VhostDisk {
+    let front = FrontEnds::Listener(UnixListener::bind(socket).expect("bound"));
+    VhostDisk { queues: 2, ..disk(name, gate, front) }
 }
 
 /// Everything is durable, and nobody has complained.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use cryptline_engine::BackendChoice;
 use cryptline_serve::StopHandle;
-use cryptline_serve::vhost_user::{Disk, Front, Server};
+use cryptline_serve::vhost_user::{FrontEnds, VhostDisk, VhostServer};
 use cryptline_testkit::suite::{Fresh, Watchdog};
 
 use crate::common::serving::{Serving, disk, options};
@@ -53,7 +53,7 @@ impl Served {
 
     fn with_queues(over: Fresh, backend: BackendChoice, queue_size: Option<u16>) -> Self {
         let (folder, front) = listening();
-        let disk = Disk { block: 4096, queues: 2, queue_size, ..disk("the serial number", &over.gate, front) };
+        let disk = VhostDisk { block: 4096, queues: 2, queue_size, ..disk("the serial number", &over.gate, front) };
         Self {
             socket: folder.path().join("socket"),
             serving: Serving::start(vec![disk], options(backend, Duration::from_millis(500))),
@@ -78,10 +78,10 @@ impl Served {
 }
 
 /// A socket on which front-ends are waited for.
-fn listening() -> (tempfile::TempDir, Front) {
+fn listening() -> (tempfile::TempDir, FrontEnds) {
     let folder = tempfile::tempdir().expect("a folder");
     let listener = UnixListener::bind(folder.path().join("socket")).expect("bound");
-    (folder, Front::Listener(listener))
+    (folder, FrontEnds::Listener(listener))
 }
 
 /// The place of a buffer for the requests under way of one queue.

@@ -29,12 +29,12 @@ impl Attempt {
 }
 
 /// Tries one thing.
-type Run = fn() -> Result<(), Errno>;
+type AttemptFn = fn() -> Result<(), Errno>;
 
 /// Tries everything on the calling thread.
 #[must_use]
 pub fn attempts() -> Vec<Attempt> {
-    let tried: [(&'static str, Run); 14] = [
+    let tried: [(&'static str, AttemptFn); 14] = [
         ("open", || open("/etc/passwd", OFlags::RDONLY)),
         ("open-directory", || open("/", OFlags::DIRECTORY)),
         ("open-for-writing", || open("/dev/null", OFlags::WRONLY)),
@@ -50,7 +50,7 @@ pub fn attempts() -> Vec<Attempt> {
         ("io_uring-open", uring_open),
         ("io_uring-connect", uring_connect),
     ];
-    let attempt = |(name, run): (&'static str, Run)| Attempt { name, result: run() };
+    let attempt = |(name, run): (&'static str, AttemptFn)| Attempt { name, result: run() };
     tried.into_iter().map(attempt).collect()
 }
 

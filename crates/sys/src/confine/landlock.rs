@@ -27,7 +27,7 @@ pub struct Landlock {
 
 /// From linux/landlock.h.
 #[repr(C)]
-struct Attributes {
+struct RulesetAttributes {
     files: u64,
     network: u64,
     scopes: u64,
@@ -80,9 +80,9 @@ impl Landlock {
     /// Errors: `Unsupported` where the kernel has no Landlock, or it is switched off.
     pub fn ruleset(self, left: &[(BorrowedFd<'_>, u64)]) -> io::Result<OwnedFd> {
         let Self { files, network, scopes } = self.known(super::landlock_version()?);
-        let attributes = Attributes { files, network, scopes };
+        let attributes = RulesetAttributes { files, network, scopes };
         // Zeros at the end are no hindrance to a kernel that knows less of it.
-        let len = size_of::<Attributes>();
+        let len = size_of::<RulesetAttributes>();
         // SAFETY: the kernel reads `len` bytes of the structure, which lives until the end of the call.
         let made = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, &raw const attributes, len, 0) };
         let made = i32::try_from(made).unwrap_or(-1);

@@ -65,14 +65,14 @@ pub fn landlock_version() -> io::Result<i64> {
 }
 
 /// The order to the thread that is signalled; a handler can be given nothing else.
-struct Order {
+struct ConfineOrder {
     target: AtomicI32,
     what: AtomicI32,
     fd: AtomicI32,
     result: AtomicI32,
 }
 
-static ORDER: Order = Order {
+static ORDER: ConfineOrder = ConfineOrder {
     target: AtomicI32::new(0),
     what: AtomicI32::new(0),
     fd: AtomicI32::new(-1),

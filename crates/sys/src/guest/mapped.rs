@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::GuestFault;
-use crate::mapping::sigbus::Guard;
+use crate::mapping::sigbus::MappingGuard;
 use crate::racing;
 
 /// No file system has larger pages.
@@ -22,7 +22,7 @@ pub(super) struct Mapped {
     /// The mapping, which begins and ends with whole pages.
     whole: NonNull<u8>,
     whole_len: usize,
-    guard: Guard,
+    guard: MappingGuard,
 }
 
 // SAFETY: the mapping lives as long as the value; all access is by bounded racing copies and atomic words.
@@ -49,7 +49,7 @@ impl Mapped {
         let address =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), whole_len, protection, MapFlags::SHARED, file, first) }?;
         let whole = NonNull::new(address.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let guard = Guard::new(whole.as_ptr() as usize, whole_len, pages).inspect_err(|_| {
+        let guard = MappingGuard::new(whole.as_ptr() as usize, whole_len, pages).inspect_err(|_| {
             // SAFETY: the mapping made above, which nobody else knows yet.
             let _ = unsafe { rustix::mm::munmap(address, whole_len) };
         })?;

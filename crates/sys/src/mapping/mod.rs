@@ -56,7 +56,7 @@ pub struct Mapping {
     len: usize,
     writable: bool,
     domain: Domain,
-    guard: sigbus::Guard,
+    guard: sigbus::MappingGuard,
     file: File,
     /// The kernel reports a lost write to one sync of this open file only: the next must not run
     /// until the first one's failure is noted.
@@ -94,7 +94,7 @@ impl Mapping {
             (Err(_), _) => (map(MapFlags::SHARED)?, Domain::PageCache),
         };
         let start = NonNull::new(address.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let guard = sigbus::Guard::new(start.as_ptr() as usize, len, crate::page_size());
+        let guard = sigbus::MappingGuard::new(start.as_ptr() as usize, len, crate::page_size());
         let guard = guard.inspect_err(|_| {
             // SAFETY: the mapping made above, which nobody else knows yet.
             let _ = unsafe { rustix::mm::munmap(address, len) };

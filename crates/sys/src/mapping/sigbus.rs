@@ -24,7 +24,7 @@ const CLAIMED: usize = 1;
 /// Pages of a DAX device come in this size, or the base size.
 const DAX_PAGE: usize = 2 << 20;
 
-struct Range {
+struct GuardedRange {
     /// First address, or FREE or CLAIMED, which are no addresses.
     start: AtomicUsize,
     end: AtomicUsize,
@@ -40,7 +40,7 @@ struct Bounds {
     page: usize,
 }
 
-impl Range {
+impl GuardedRange {
     /// Its bounds, if there is a mapping. Another thread may be giving the place to another mapping meanwhile.
     fn bounds(&self) -> Option<Bounds> {
         let start = self.start.load(Ordering::Acquire);
@@ -51,8 +51,8 @@ impl Range {
     }
 }
 
-static TABLE: [Range; RANGES] = [const {
-    Range {
+static TABLE: [GuardedRange; RANGES] = [const {
+    GuardedRange {
         start: AtomicUsize::new(FREE),
         end: AtomicUsize::new(0),
         page: AtomicUsize::new(0),
@@ -64,20 +64,20 @@ static TABLE: [Range; RANGES] = [const {
 static BEFORE: OnceLock<(libc::sigaction, usize)> = OnceLock::new();
 
 /// Watches over one mapping.
-pub struct Guard(&'static Range);
+pub struct MappingGuard(&'static GuardedRange);
 
-impl Guard {
+impl MappingGuard {
     /// Watches over `len` bytes from `start`, in pages of the base size or of `page`.
     pub fn new(start: usize, len: usize, page: usize) -> io::Result<Self> {
         install()?;
-        let claim = |range: &&Range| {
+        let claim = |range: &&GuardedRange| {
             let order = (Ordering::AcqRel, Ordering::Relaxed);
             let claimed = range.start.compare_exchange(FREE, CLAIMED, order.0, order.1);
             claimed.is_ok()
         };
         let range = TABLE.iter().find(claim).ok_or(io::ErrorKind::OutOfMemory)?;
         range.lost.store(false, Ordering::Relaxed);
-        // Whoever sees one of these sees that the range was claimed (`Range::bounds`).
+        // Whoever sees one of these sees that the range was claimed (`GuardedRange::bounds`).
         let end = start.saturating_add(len);
         range.end.store(end, Ordering::Release);
         range.page.store(page, Ordering::Release);
@@ -141,7 +141,7 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
 
 /// Puts zeros in the place of the lost page at `address`, if that is in a guarded range.
 fn replace_page(address: usize) -> bool {
-    let inside = |range: &'static Range| {
+    let inside = |range: &'static GuardedRange| {
         let bounds = range.bounds()?;
         let is_inside = (bounds.start..bounds.end).contains(&address);
         is_inside.then_some((range, bounds))

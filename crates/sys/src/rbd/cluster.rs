@@ -18,9 +18,9 @@ pub struct RbdLimits {
 
 /// A cluster that can be reached. Cheap to clone; the last one disconnects.
 #[derive(Clone)]
-pub struct Cluster(Arc<Inner>);
+pub struct Cluster(Arc<ClusterInner>);
 
-struct Inner {
+struct ClusterInner {
     library: &'static Library,
     handle: Handle,
     /// `rados_osd_op_timeout` as the configuration has it.
@@ -29,9 +29,9 @@ struct Inner {
 
 // SAFETY: librados documents its cluster handle as usable from any thread at once; it is destroyed once, by the owner of
 // the last reference.
-unsafe impl Send for Inner {}
+unsafe impl Send for ClusterInner {}
 // SAFETY: as above.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for ClusterInner {}
 
 /// Settings of every connection, whatever the configuration says.
 const SETTINGS: [(&CStr, &CStr); 7] = [
@@ -70,7 +70,7 @@ impl Cluster {
         // are defined.
         let made = unsafe { (library.rados_create2)(&raw mut handle, c"ceph".as_ptr(), name.as_ptr(), 0) };
         RbdError::check(RbdCall::Create, made)?;
-        let mut inner = Inner { library, handle, patience: CString::default() };
+        let mut inner = ClusterInner { library, handle, patience: CString::default() };
         inner.configure(conf.as_deref())?;
         inner.have_threads()?;
         inner.patience = inner.setting(OPERATION_TIMEOUT).unwrap_or_else(|| c"0".to_owned());
@@ -100,7 +100,7 @@ impl Cluster {
     }
 
     /// A pool of it, in one of its namespaces.
-    pub(super) fn pool(&self, pool: &str, namespace: Option<&str>) -> Result<Pool, RbdError> {
+    pub(super) fn pool(&self, pool: &str, namespace: Option<&str>) -> Result<CephPool, RbdError> {
         let pool = text(pool)?;
         let namespace = namespace.map(text).transpose()?;
         let mut handle: Handle = ptr::null_mut();
@@ -113,11 +113,11 @@ impl Cluster {
             // SAFETY: the handle was just made, nobody else has it; the name is copied.
             unsafe { (library.rados_ioctx_set_namespace)(handle, namespace.as_ptr()) };
         }
-        Ok(Pool { handle, cluster: self.clone() })
+        Ok(CephPool { handle, cluster: self.clone() })
     }
 }
 
-impl Inner {
+impl ClusterInner {
     fn configure(&self, conf: Option<&CStr>) -> Result<(), RbdError> {
         let path = conf.map_or(ptr::null(), CStr::as_ptr);
         // SAFETY: the handle is not connected yet; the path is null, for the places where the system has it, or a text
@@ -178,7 +178,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for ClusterInner {
     fn drop(&mut self) {
         // SAFETY: made by `rados_create2`, shut down once; pools and images hold a clone of the cluster, so none is
         // left.
@@ -187,17 +187,17 @@ impl Drop for Inner {
 }
 
 /// A pool, for as long as an image of it is open.
-pub(super) struct Pool {
+pub(super) struct CephPool {
     pub handle: Handle,
     pub cluster: Cluster,
 }
 
 // SAFETY: librados documents an I/O context as usable from any thread; it is changed only while its maker alone has it.
-unsafe impl Send for Pool {}
+unsafe impl Send for CephPool {}
 // SAFETY: as above.
-unsafe impl Sync for Pool {}
+unsafe impl Sync for CephPool {}
 
-impl Drop for Pool {
+impl Drop for CephPool {
     fn drop(&mut self) {
         // SAFETY: made by `rados_ioctx_create`, destroyed once, while the cluster is connected.
         unsafe { (self.cluster.library().rados_ioctx_destroy)(self.handle) };

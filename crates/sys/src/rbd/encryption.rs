@@ -19,7 +19,7 @@ struct Luks2Options {
 }
 
 /// `rbd_encryption_load`.
-pub(super) type Load = unsafe extern "C" fn(Handle, c_int, *mut c_void, usize) -> c_int;
+pub(super) type EncryptionLoadFn = unsafe extern "C" fn(Handle, c_int, *mut c_void, usize) -> c_int;
 
 impl RbdImage {
     /// From now on the library decrypts what is read, and encrypts what is written. Before there is any queue.

@@ -28,28 +28,28 @@ static LOADED_BY: AtomicU32 = AtomicU32::new(0);
 
 /// Threads of our own that are in the libraries.
 struct Visits {
-    state: Mutex<State>,
+    state: Mutex<EndState>,
     fewer: Condvar,
 }
 
-struct State {
+struct EndState {
     count: usize,
     is_over: bool,
 }
 
 impl Visits {
     const fn new() -> Self {
-        Self { state: Mutex::new(State { count: 0, is_over: false }), fewer: Condvar::new() }
+        Self { state: Mutex::new(EndState { count: 0, is_over: false }), fewer: Condvar::new() }
     }
 
     /// One more; `None` once nobody may enter any more.
-    fn begin(&self) -> Option<Visit<'_>> {
+    fn begin(&self) -> Option<EndVisit<'_>> {
         let mut state = lock(&self.state);
         if state.is_over {
             return None;
         }
         state.count += 1;
-        Some(Visit(self))
+        Some(EndVisit(self))
     }
 
     /// Lets nobody in, and waits for those who are. Whether all have left before the time is over.
@@ -62,9 +62,9 @@ impl Visits {
     }
 }
 
-struct Visit<'a>(&'a Visits);
+struct EndVisit<'a>(&'a Visits);
 
-impl Drop for Visit<'_> {
+impl Drop for EndVisit<'_> {
     fn drop(&mut self) {
         lock(&self.0.state).count -= 1;
         self.0.fewer.notify_all();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use super::changes::RbdChanges;
-use super::cluster::{Cluster, Pool, text};
+use super::cluster::{CephPool, Cluster, text};
 use super::ending::arrange_end_once_opened;
 use super::library::{Handle, ImageInfo, Library};
 use super::{RbdCall, RbdError};
@@ -34,23 +34,23 @@ const END_MAX: Duration = Duration::from_secs(10);
 /// An image that still has requests under way when the time to close it is over is left open until the process ends:
 /// their memory and its own stay valid.
 #[derive(Clone)]
-pub struct RbdImage(pub(super) Arc<Open>);
+pub struct RbdImage(pub(super) Arc<OpenImage>);
 
-pub(super) struct Open {
+pub(super) struct OpenImage {
     pub library: &'static Library,
     pub handle: Handle,
     watch: Option<u64>,
     pub changes: Arc<RbdChanges>,
     pub under_way: Arc<UnderWay>,
     /// Not here where it was left open.
-    pub pool: Option<Pool>,
+    pub pool: Option<CephPool>,
 }
 
 // SAFETY: librbd documents an image as usable from any thread at once; it is closed once, by the owner of the last
 // reference.
-unsafe impl Send for Open {}
+unsafe impl Send for OpenImage {}
 // SAFETY: as above.
-unsafe impl Sync for Open {}
+unsafe impl Sync for OpenImage {}
 
 /// The tables of queues that may still be used by requests under way.
 #[derive(Default)]
@@ -98,7 +98,7 @@ impl RbdImage {
         let opened = unsafe { open(pool.handle, name.as_ptr(), &raw mut handle, snapshot) };
         RbdError::check(RbdCall::Open, opened)?;
         arrange_end_once_opened();
-        Ok(Self(Arc::new(Open {
+        Ok(Self(Arc::new(OpenImage {
             library,
             handle,
             watch: None,
@@ -192,7 +192,7 @@ impl RbdImage {
     /// Where there is data in the `len` bytes from `offset` on, which is the start of a stripe, in whole objects; at most `found.capacity()` runs,
     /// and whether that is all. Asks the cluster.
     pub fn data(&self, offset: u64, len: u64, found: &mut Vec<Range<u64>>) -> Result<bool, RbdError> {
-        let mut runs = Runs { found, is_all: true };
+        let mut runs = ExtentRuns { found, is_all: true };
         // SAFETY: the image is open; `runs` lives through the call, during which alone the callback is called, by one thread
         // at a time (the library holds its own lock for it); null stands for "since the image was made".
         let code = unsafe {
@@ -229,7 +229,7 @@ pub(super) fn id(library: &Library, image: Handle) -> Result<CString, RbdError> 
     Ok(id.to_owned())
 }
 
-impl Drop for Open {
+impl Drop for OpenImage {
     fn drop(&mut self) {
         let Some(pool) = self.pool.take() else {
             return;
@@ -260,15 +260,15 @@ unsafe extern "C" fn on_change(noted: *mut c_void) {
     noted.note();
 }
 
-struct Runs<'a> {
+struct ExtentRuns<'a> {
     found: &'a mut Vec<Range<u64>>,
     is_all: bool,
 }
 
 /// Called by the library for each run that differs from zeros.
 unsafe extern "C" fn on_run(offset: u64, len: usize, exists: c_int, runs: *mut c_void) -> c_int {
-    // SAFETY: the pointer is the one that was given with the call: a `Runs` that nobody else uses until it ends.
-    let runs = unsafe { &mut *runs.cast::<Runs<'_>>() };
+    // SAFETY: the pointer is the one that was given with the call: a `ExtentRuns` that nobody else uses until it ends.
+    let runs = unsafe { &mut *runs.cast::<ExtentRuns<'_>>() };
     if exists == 0 {
         return 0;
     }

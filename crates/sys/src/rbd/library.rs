@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use super::RbdError;
-use super::encryption::Load;
+use super::encryption::EncryptionLoadFn;
 use super::ending::arrange_end;
 
 /// `rados_t`, `rados_ioctx_t`, `rbd_image_t` and `rbd_completion_t`: addresses that only the library looks behind.
@@ -67,7 +67,7 @@ macro_rules! functions {
 
         impl Library {
             /// From what was loaded.
-            fn find($($library: &Loaded),*) -> Result<Self, RbdError> {
+            fn find($($library: &LoadedLibrary),*) -> Result<Self, RbdError> {
                 Ok(Self {
                     $($($name: {
                         let name = concat!(stringify!($name), "\0");
@@ -158,27 +158,27 @@ impl Library {
                     .to_owned(),
             ));
         }
-        let rados = Loaded::open(c"librados.so.2")?;
-        let rbd = Loaded::open(c"librbd.so.1")?;
+        let rados = LoadedLibrary::open(c"librados.so.2")?;
+        let rbd = LoadedLibrary::open(c"librbd.so.1")?;
         let library = Self::find(&rados, &rbd)?;
         arrange_end();
         Ok(library)
     }
 
     /// A function that only comparisons need, and older libraries do not have.
-    pub fn encryption_load() -> Result<Load, RbdError> {
+    pub fn encryption_load() -> Result<EncryptionLoadFn, RbdError> {
         Self::get()?;
-        let address = Loaded::open(c"librbd.so.1")?.symbol("rbd_encryption_load\0")?;
+        let address = LoadedLibrary::open(c"librbd.so.1")?.symbol("rbd_encryption_load\0")?;
         // SAFETY: the library has a function of this name, whose C declaration (librbd.h, unchanged since Ceph 16) is
         // that of the type; data and function addresses have the same form, and the library is never unloaded.
-        Ok(unsafe { std::mem::transmute::<*mut c_void, Load>(address) })
+        Ok(unsafe { std::mem::transmute::<*mut c_void, EncryptionLoadFn>(address) })
     }
 }
 
 /// A library that is there until the process ends.
-struct Loaded(*mut c_void);
+struct LoadedLibrary(*mut c_void);
 
-impl Loaded {
+impl LoadedLibrary {
     fn open(name: &CStr) -> Result<Self, RbdError> {
         // SAFETY: the name ends with a zero. Running the library's constructors is what is asked for: it is the system's
         // own, found where the system's linker finds libraries.

@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_int};
 use std::ptr;
 
-use super::cluster::{Cluster, Pool, text};
+use super::cluster::{CephPool, Cluster, text};
 use super::image::{self, RbdImage};
 use super::library::{Handle, Library};
 use super::{RbdCall, RbdError};
@@ -13,7 +13,7 @@ const SNAP_NAMESPACE_TYPE_TRASH: c_int = 2;
 
 /// Image or snapshot that was opened for reading, to be looked for again.
 pub struct RbdPresence {
-    pool: Pool,
+    pool: CephPool,
     name: CString,
     id: CString,
     /// Its number.

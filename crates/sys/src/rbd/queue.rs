@@ -89,7 +89,7 @@ pub struct RbdDone {
 
 /// One thread's requests to an image.
 pub struct RbdQueue {
-    table: Arc<Table>,
+    table: Arc<RbdTable>,
     free: Vec<u32>,
     /// First of the places that were taken from the list and not looked at yet.
     taken: u32,
@@ -98,30 +98,30 @@ pub struct RbdQueue {
 }
 
 /// Where requests lie while the library has them.
-struct Table {
-    places: Box<[Place]>,
+struct RbdTable {
+    places: Box<[RbdSlot]>,
     /// The first of the places that have ended.
     ended: AtomicU32,
     waker: Waker,
     under_way: Arc<UnderWay>,
-    end: Arc<End>,
+    end: Arc<TableEnd>,
 }
 
 /// Remains of a table.
 #[derive(Default)]
-struct End {
+struct TableEnd {
     table: UnderWay,
     /// A change has failed, and nobody has taken its result.
     failed: AtomicBool,
 }
 
-struct Place {
+struct RbdSlot {
     index: u32,
     /// The next one that has ended.
     next: AtomicU32,
     result: AtomicI64,
     /// While the library has the request: a reference to the table. It goes with the callback.
-    table: UnsafeCell<*const Table>,
+    table: UnsafeCell<*const RbdTable>,
     /// The queue's, and nobody's between submission and end.
     request: UnsafeCell<Option<(RbdIo, u64)>>,
 }
@@ -129,17 +129,17 @@ struct Place {
 // SAFETY: a place's cells are touched by the queue's thread before the library gets the request and after its number
 // was on the list (release by the callback, acquire by the taker), and `table` by the callback in between. Where the
 // queue is gone, they are dropped by whoever has the last reference, behind the count's own ordering. What lies in them
-// may be sent to other threads: a `Buffer`, numbers, and an address of a `Table` that is counted.
-unsafe impl Send for Table {}
+// may be sent to other threads: a `Buffer`, numbers, and an address of a `RbdTable` that is counted.
+unsafe impl Send for RbdTable {}
 // SAFETY: as above.
-unsafe impl Sync for Table {}
+unsafe impl Sync for RbdTable {}
 
 impl RbdQueue {
     /// Room for `depth` requests at a time; `waker` is called when one has ended.
     #[must_use]
     pub fn new(image: &RbdImage, depth: usize, waker: Waker) -> Self {
         let count = u32::try_from(depth).unwrap_or(NONE - 1).min(NONE - 1);
-        let place = |index| Place {
+        let place = |index| RbdSlot {
             index,
             next: AtomicU32::new(NONE),
             result: AtomicI64::new(0),
@@ -148,10 +148,10 @@ impl RbdQueue {
         };
         let under_way = Arc::clone(&image.0.under_way);
         under_way.add();
-        let end = Arc::<End>::default();
+        let end = Arc::<TableEnd>::default();
         end.table.add();
         Self {
-            table: Arc::new(Table {
+            table: Arc::new(RbdTable {
                 places: (0..count).map(place).collect(),
                 ended: AtomicU32::new(NONE),
                 waker,
@@ -288,7 +288,7 @@ impl RbdQueue {
     }
 }
 
-impl Place {
+impl RbdSlot {
     /// Once everything has ended.
     fn holds_failed_change(&mut self) -> bool {
         let request = self.request.get_mut();
@@ -296,9 +296,9 @@ impl Place {
     }
 }
 
-impl Drop for Table {
+impl Drop for RbdTable {
     fn drop(&mut self) {
-        if self.places.iter_mut().any(Place::holds_failed_change) {
+        if self.places.iter_mut().any(RbdSlot::holds_failed_change) {
             self.end.failed.store(true, Ordering::Relaxed);
         }
         // Last of all, so that the image is not closed before.
@@ -312,7 +312,7 @@ unsafe extern "C" fn on_end(completion: Handle, place: *mut c_void) {
     // SAFETY: the argument is the place that the completion was made with. Its table lives: the place has a reference to
     // it, which is taken over here and given up at the end of this function, and nobody else touches `table` until then.
     let (place, table) = unsafe {
-        let place = &*place.cast::<Place>();
+        let place = &*place.cast::<RbdSlot>();
         (place, Arc::from_raw(*place.table.get()))
     };
     // A library that gave us a completion is loaded.
@@ -352,18 +352,18 @@ mod tests {
     /// A table at its end, with what nobody has taken.
     fn end_of(left: Vec<(Option<RbdIo>, i64)>) -> bool {
         let mut ring = Ring::new(BackendChoice::Auto, 8).expect("a ring");
-        let end = Arc::<End>::default();
+        let end = Arc::<TableEnd>::default();
         let under_way = Arc::<UnderWay>::default();
         under_way.add();
         end.table.add();
-        let place = |(index, (io, result)): (usize, (Option<RbdIo>, i64))| Place {
+        let place = |(index, (io, result)): (usize, (Option<RbdIo>, i64))| RbdSlot {
             index: u32::try_from(index).expect("few"),
             next: AtomicU32::new(NONE),
             result: AtomicI64::new(result),
             table: UnsafeCell::new(ptr::null()),
             request: UnsafeCell::new(io.map(|io| (io, 0))),
         };
-        drop(Table {
+        drop(RbdTable {
             places: left.into_iter().enumerate().map(place).collect(),
             ended: AtomicU32::new(NONE),
             waker: ring.waker().expect("a waker"),

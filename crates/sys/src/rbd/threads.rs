@@ -32,7 +32,7 @@ static HAD_ROOM: AtomicBool = AtomicBool::new(false);
 ///
 /// Errors: why one could not be started, and how many could.
 pub(super) fn have_room(count: usize) -> Result<(), (usize, io::Error)> {
-    let (gate, heaps) = (Gate::default(), heaps_to_come());
+    let (gate, heaps) = (StartGate::default(), heaps_to_come());
     let started = std::thread::scope(|scope| {
         let start = |started| start(scope, &gate, started < heaps).map_err(|error| (started, error));
         let started = (0..count).try_for_each(start);
@@ -51,7 +51,7 @@ pub(super) fn have_room(count: usize) -> Result<(), (usize, io::Error)> {
 }
 
 /// Starts one, with room for a heap if that is said.
-fn start<'scope>(scope: &'scope Scope<'scope, '_>, gate: &'scope Gate, with_heap: bool) -> io::Result<()> {
+fn start<'scope>(scope: &'scope Scope<'scope, '_>, gate: &'scope StartGate, with_heap: bool) -> io::Result<()> {
     let limit = getrlimit(Resource::Stack).current;
     let stack = limit.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(STACK);
     let heap = if with_heap { HEAP } else { 0 };
@@ -72,13 +72,13 @@ fn heaps_to_come() -> usize {
 
 /// Keeps all of them until the last one has been started.
 #[derive(Default)]
-struct Gate {
+struct StartGate {
     ids: Mutex<Vec<i32>>,
     is_open: Mutex<bool>,
     opened: Condvar,
 }
 
-impl Gate {
+impl StartGate {
     fn wait(&self) {
         lock(&self.ids).push(thread_id());
         // A poisoned lock ends the wait, too.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::Buffer;
 
-enum Part {
+enum BatchPart {
     /// A range of the batch's own header bytes.
     Header {
         start: usize,
@@ -17,7 +17,7 @@ enum Part {
     },
 }
 
-impl Part {
+impl BatchPart {
     fn len(&self) -> usize {
         match self {
             Self::Header { len, .. } | Self::Payload { len, .. } => *len,
@@ -29,7 +29,7 @@ impl Part {
 /// memory is allocated when it is made.
 pub struct SendBatch {
     headers: Vec<u8>,
-    parts: Vec<Part>,
+    parts: Vec<BatchPart>,
     vectors: Vec<libc::iovec>,
     message: libc::msghdr,
     total: usize,
@@ -72,8 +72,8 @@ impl SendBatch {
         self.headers.extend_from_slice(bytes);
         self.total += bytes.len();
         match self.parts.last_mut() {
-            Some(Part::Header { len, .. }) => *len += bytes.len(),
-            _ => self.parts.push(Part::Header { start, len: bytes.len() }),
+            Some(BatchPart::Header { len, .. }) => *len += bytes.len(),
+            _ => self.parts.push(BatchPart::Header { start, len: bytes.len() }),
         }
     }
 
@@ -86,7 +86,7 @@ impl SendBatch {
         let end = start.checked_add(len);
         assert!(end.is_some_and(|end| end <= buffer.len()), "payload outside its buffer");
         self.total += len;
-        self.parts.push(Part::Payload { buffer, start, len });
+        self.parts.push(BatchPart::Payload { buffer, start, len });
     }
 
     /// Bytes not yet sent.
@@ -116,7 +116,7 @@ impl SendBatch {
     /// Takes the last payload buffer out, sent or not. The batch is empty once there is none.
     pub fn pop_payload(&mut self) -> Option<Buffer> {
         while let Some(part) = self.parts.pop() {
-            if let Part::Payload { buffer, .. } = part {
+            if let BatchPart::Payload { buffer, .. } = part {
                 return Some(buffer);
             }
         }
@@ -137,8 +137,8 @@ impl SendBatch {
         let mut skip = self.sent;
         self.parts.iter().filter_map(move |part| {
             let bytes = match part {
-                Part::Header { start, len } => &self.headers[*start..start + len],
-                Part::Payload { buffer, start, len } => &buffer[*start..start + len],
+                BatchPart::Header { start, len } => &self.headers[*start..start + len],
+                BatchPart::Payload { buffer, start, len } => &buffer[*start..start + len],
             };
             let skipped = skip.min(part.len());
             skip -= skipped;

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::{Engine, FileId, Ring};
+use super::{FileId, Ring, RingEngine};
 use crate::ublk::Batch;
 
 impl Ring {
@@ -18,8 +18,8 @@ impl Ring {
     /// Lets the commands of a queue go to the kernel together.
     pub(crate) fn add_batch(&mut self, batch: Batch) -> io::Result<()> {
         match &mut self.engine {
-            Engine::Uring(uring) => uring.add_batch(batch),
-            Engine::Syscalls(_) | Engine::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
+            RingEngine::Uring(uring) => uring.add_batch(batch),
+            RingEngine::Syscalls(_) | RingEngine::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -27,13 +27,13 @@ impl Ring {
     /// [`wait`](Self::wait) ends when it has.
     pub fn confirm_commands(&mut self) -> bool {
         match &mut self.engine {
-            Engine::Uring(uring) => uring.confirm_commands(),
-            Engine::Syscalls(_) | Engine::Simulated(_) => true,
+            RingEngine::Uring(uring) => uring.confirm_commands(),
+            RingEngine::Syscalls(_) | RingEngine::Simulated(_) => true,
         }
     }
 
     /// Tells if it takes [`Io::Fuse`].
     pub(crate) fn is_wide(&self) -> bool {
-        matches!(&self.engine, Engine::Uring(uring) if uring.is_wide())
+        matches!(&self.engine, RingEngine::Uring(uring) if uring.is_wide())
     }
 }

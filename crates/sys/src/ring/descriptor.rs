@@ -23,9 +23,9 @@ use rustix::time::{
 
 use super::uring::PAUSE;
 use super::waker::Sleeper;
-use super::{Engine, Patience, Ring};
+use super::{Patience, Ring, RingEngine};
 
-pub(super) struct Descriptor {
+pub(super) struct RingDescriptor {
     epoll: Arc<OwnedFd>,
     timer: OwnedFd,
     sleeper: Arc<Sleeper>,
@@ -35,7 +35,7 @@ pub(super) struct Descriptor {
     timed: bool,
 }
 
-impl Descriptor {
+impl RingDescriptor {
     /// Readable from the start.
     pub fn new(sleeper: &Arc<Sleeper>) -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
@@ -118,15 +118,15 @@ impl Ring {
     /// Tells if the kernel does not have all that was submitted, and another [`poll`](Self::poll) is needed.
     pub fn is_refused(&mut self) -> bool {
         match &mut self.engine {
-            Engine::Uring(uring) => uring.is_refused(),
-            Engine::Syscalls(syscalls) => syscalls.is_unpublished(),
+            RingEngine::Uring(uring) => uring.is_refused(),
+            RingEngine::Syscalls(syscalls) => syscalls.is_unpublished(),
             // Its kernel works only while it is called.
-            Engine::Simulated(_) => self.slots.len() > self.free_slots.len(),
+            RingEngine::Simulated(_) => self.slots.len() > self.free_slots.len(),
         }
     }
 }
 
-impl AsFd for Descriptor {
+impl AsFd for RingDescriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }

@@ -41,7 +41,7 @@ impl Watcher {
         ring.poll().unwrap();
     }
 
-    fn finish(&self, ring: &mut Ring, source: Source) -> Done {
+    fn finish(&self, ring: &mut Ring, source: RequestSource) -> RingDone {
         loop {
             if let Some(done) = ring.next_done(source) {
                 return done;

@@ -28,7 +28,7 @@ pub(crate) fn new_mark() -> u64 {
 
 /// Source of requests: completions are kept apart by it, from [`Ring::add_source`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Source(pub(super) u16);
+pub struct RequestSource(pub(super) u16);
 
 /// Words that a submitter wants to know again when its operation has finished. They lie in the operation's slot, so a
 /// queue needs no table of its own.
@@ -48,7 +48,7 @@ impl From<u64> for Mark {
 
 /// A finished operation.
 #[derive(Debug)]
-pub struct Done {
+pub struct RingDone {
     /// As given to [`Ring::submit`].
     pub token: u64,
     /// As given to [`Ring::submit`].
@@ -59,7 +59,7 @@ pub struct Done {
     pub io: Io,
 }
 
-impl Done {
+impl RingDone {
     pub(super) fn new(mark: Mark, result: Result<usize, Errno>, io: Io) -> Self {
         let Mark { token, note } = mark;
         Self { token, note, result, io }

@@ -49,10 +49,10 @@ mod waker;
 pub use batch::SendBatch;
 pub use choice::{Backend, BackendChoice};
 pub(crate) use done::new_mark;
-pub use done::{Done, FileId, Mark, Source};
+pub use done::{FileId, Mark, RequestSource, RingDone};
 pub use message::ReceiveBatch;
 pub use roaming::RoamingRing;
-pub use simulated::{HandedOver, Kernel, Next, Simulation};
+pub use simulated::{HandedOver, NextEvent, SimulatedKernel, Simulation};
 pub use stopwatch::Stopwatch;
 pub use waker::Waker;
 
@@ -68,7 +68,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use crate::Arena;
-use descriptor::Descriptor;
+use descriptor::RingDescriptor;
 pub use operation::{Allocate, Io};
 use simulated::Simulated;
 use syscalls::Syscalls;
@@ -78,8 +78,8 @@ use uring::Uring;
 use waker::Sleeper;
 
 /// An operation in the kernel's hands.
-struct InFlight {
-    source: Source,
+struct InKernel {
+    source: RequestSource,
     mark: Mark,
     io: Io,
     /// The first time that the kernel had no thread for it.
@@ -105,7 +105,7 @@ impl Patience {
     }
 }
 
-enum Engine {
+enum RingEngine {
     Uring(Box<Uring>),
     Syscalls(Syscalls),
     Simulated(Box<Simulated>),
@@ -114,23 +114,23 @@ enum Engine {
 /// One thread's ring. It waits in [`wait`](Self::wait), or in a loop of its own for [`descriptor`](Self::descriptor); nobody
 /// is given the descriptor of the io_uring below (a poll on it missed completions on Linux 6.18).
 pub struct Ring {
-    engine: Engine,
+    engine: RingEngine,
     files: Vec<Arc<OwnedFd>>,
     /// Those that take commands, with their marks.
     commanded: Vec<(FileId, u64)>,
     /// Operations that can be in flight.
     depth: usize,
     /// As many as were ever in flight: a ring that has little to do touches little memory.
-    slots: Vec<Option<InFlight>>,
+    slots: Vec<Option<InKernel>>,
     free_slots: Vec<u32>,
-    inboxes: Vec<VecDeque<Done>>,
+    inboxes: Vec<VecDeque<RingDone>>,
     registered: Option<Arc<Arena>>,
     transfer_limit: usize,
     /// When the next `wait` must return, if nothing else ends it.
     wake_by: Option<Instant>,
     /// Others may end a `wait`: there is a [`Waker`].
     sleeper: Option<Arc<Sleeper>>,
-    descriptor: Option<Descriptor>,
+    descriptor: Option<RingDescriptor>,
     /// The next `wait` must not wait.
     stay_awake: bool,
     serves_several: bool,
@@ -149,12 +149,14 @@ impl Ring {
     /// A ring for at most `depth` operations in flight.
     pub fn new(choice: BackendChoice, depth: u32) -> io::Result<Self> {
         let engine = match choice {
-            BackendChoice::Syscalls => Engine::Syscalls(Syscalls::new(depth)),
-            BackendChoice::Simulated(kernel) => Engine::Simulated(Box::new(Simulated::new(kernel, depth))),
-            BackendChoice::IoUring => Engine::Uring(Box::new(Uring::new(depth)?)),
-            BackendChoice::WideIoUring => Engine::Uring(Box::new(Uring::wide(depth)?)),
-            BackendChoice::Auto => Uring::new(depth)
-                .map_or_else(|_| Engine::Syscalls(Syscalls::new(depth)), |uring| Engine::Uring(Box::new(uring))),
+            BackendChoice::Syscalls => RingEngine::Syscalls(Syscalls::new(depth)),
+            BackendChoice::Simulated(kernel) => RingEngine::Simulated(Box::new(Simulated::new(kernel, depth))),
+            BackendChoice::IoUring => RingEngine::Uring(Box::new(Uring::new(depth)?)),
+            BackendChoice::WideIoUring => RingEngine::Uring(Box::new(Uring::wide(depth)?)),
+            BackendChoice::Auto => Uring::new(depth).map_or_else(
+                |_| RingEngine::Syscalls(Syscalls::new(depth)),
+                |uring| RingEngine::Uring(Box::new(uring)),
+            ),
         };
         Ok(Self {
             engine,
@@ -184,9 +186,9 @@ impl Ring {
     #[must_use]
     pub fn backend(&self) -> Backend {
         match &self.engine {
-            Engine::Uring(_) => Backend::IoUring { fixed_buffers: self.registered.is_some() },
-            Engine::Syscalls(_) => Backend::Syscalls,
-            Engine::Simulated(simulated) => Backend::Simulated(simulated.simulation),
+            RingEngine::Uring(_) => Backend::IoUring { fixed_buffers: self.registered.is_some() },
+            RingEngine::Syscalls(_) => Backend::Syscalls,
+            RingEngine::Simulated(simulated) => Backend::Simulated(simulated.simulation),
         }
     }
 
@@ -194,7 +196,7 @@ impl Ring {
     /// pages each time. One arena a ring. `false` where the engine has no such thing or
     /// `RLIMIT_MEMLOCK` is too low; I/O then works all the same.
     pub fn register(&mut self, arena: &Arc<Arena>) -> bool {
-        if let (Engine::Uring(uring), None) = (&self.engine, &self.registered)
+        if let (RingEngine::Uring(uring), None) = (&self.engine, &self.registered)
             && uring.register(arena)
         {
             self.registered = Some(Arc::clone(arena));
@@ -205,7 +207,7 @@ impl Ring {
     /// Makes a file or socket known; it stays open as long as the ring.
     pub fn add_file(&mut self, file: Arc<OwnedFd>) -> FileId {
         let id = FileId(u32::try_from(self.files.len()).expect("fewer than 2^32 files"));
-        if let Engine::Simulated(simulated) = &self.engine {
+        if let RingEngine::Simulated(simulated) = &self.engine {
             simulated.opened(&file);
         }
         self.files.push(file);
@@ -219,7 +221,7 @@ impl Ring {
         if in_flight.any(|entry| entry.io.file() == id) {
             return false;
         }
-        if let Engine::Simulated(simulated) = &self.engine {
+        if let RingEngine::Simulated(simulated) = &self.engine {
             simulated.opened(&file);
         }
         self.files[id.0 as usize] = file;
@@ -233,8 +235,8 @@ impl Ring {
     }
 
     /// A new inbox for completions.
-    pub fn add_source(&mut self) -> Source {
-        let id = Source(u16::try_from(self.inboxes.len()).expect("fewer than 2^16 sources"));
+    pub fn add_source(&mut self) -> RequestSource {
+        let id = RequestSource(u16::try_from(self.inboxes.len()).expect("fewer than 2^16 sources"));
         self.inboxes.push(VecDeque::with_capacity(self.depth));
         id
     }
@@ -242,7 +244,7 @@ impl Ring {
     /// Starts an operation. With io_uring it reaches the kernel at the next [`wait`](Self::wait).
     ///
     /// Gives the operation back where `depth` operations are in flight already.
-    pub fn submit(&mut self, source: Source, mark: impl Into<Mark>, mut io: Io) -> Result<(), Io> {
+    pub fn submit(&mut self, source: RequestSource, mark: impl Into<Mark>, mut io: Io) -> Result<(), Io> {
         let mark = mark.into();
         io.check(self.transfer_limit);
         if let Some(mark) = io.mark() {
@@ -258,14 +260,14 @@ impl Ring {
             }
             None => return Err(io),
         };
-        let entry = self.slots[slot as usize].insert(InFlight { source, mark, io, unbegun_since: None });
+        let entry = self.slots[slot as usize].insert(InKernel { source, mark, io, unbegun_since: None });
         let at_once = match &mut self.engine {
-            Engine::Uring(uring) => {
+            RingEngine::Uring(uring) => {
                 uring.push(slot, fd, &mut entry.io, self.registered.as_ref());
                 None
             }
-            Engine::Syscalls(syscalls) => syscalls.start(slot, fd, &mut entry.io),
-            Engine::Simulated(simulated) => simulated.start(slot, fd, &mut entry.io),
+            RingEngine::Syscalls(syscalls) => syscalls.start(slot, fd, &mut entry.io),
+            RingEngine::Simulated(simulated) => simulated.start(slot, fd, &mut entry.io),
         };
         if let Some(result) = at_once {
             self.finish(slot, result);
@@ -276,15 +278,15 @@ impl Ring {
 
     /// Carries a file operation out at once, by a system call, whichever the engine: for what
     /// io_uring would only hand to a worker thread. It is among the completions when this returns.
-    pub fn submit_at_once(&mut self, source: Source, mark: impl Into<Mark>, mut io: Io) {
+    pub fn submit_at_once(&mut self, source: RequestSource, mark: impl Into<Mark>, mut io: Io) {
         let mark = mark.into();
         io.check(self.transfer_limit);
         let file = &self.files[io.file().0 as usize];
         let result = match &self.engine {
-            Engine::Simulated(simulated) => simulated.run(file, &mut io),
+            RingEngine::Simulated(simulated) => simulated.run(file, &mut io),
             _ => syscalls::run(file, &mut io),
         };
-        self.inboxes[usize::from(source.0)].push_back(Done::new(mark, result, io));
+        self.inboxes[usize::from(source.0)].push_back(RingDone::new(mark, result, io));
         self.raise();
     }
 
@@ -328,18 +330,18 @@ impl Ring {
         let descriptor = match self.descriptor.take() {
             Some(descriptor) => descriptor,
             None => {
-                let descriptor = Descriptor::new(self.sleeper()?)?;
+                let descriptor = RingDescriptor::new(self.sleeper()?)?;
                 match &mut self.engine {
-                    Engine::Uring(uring) => uring.register_eventfd()?,
-                    Engine::Syscalls(syscalls) => syscalls.publish_in(descriptor.epoll()),
-                    Engine::Simulated(simulated) => {
+                    RingEngine::Uring(uring) => uring.register_eventfd()?,
+                    RingEngine::Syscalls(syscalls) => syscalls.publish_in(descriptor.epoll()),
+                    RingEngine::Simulated(simulated) => {
                         simulated.sockets.publish_in(descriptor.epoll());
                     }
                 }
                 descriptor
             }
         };
-        let descriptor: &Descriptor = self.descriptor.insert(descriptor);
+        let descriptor: &RingDescriptor = self.descriptor.insert(descriptor);
         Ok(descriptor.as_fd())
     }
 
@@ -349,9 +351,9 @@ impl Ring {
             None => {
                 let sleeper = Sleeper::new()?;
                 match &mut self.engine {
-                    Engine::Uring(uring) => uring.listen(Arc::clone(&sleeper)),
-                    Engine::Syscalls(syscalls) => syscalls.listen(Arc::clone(&sleeper)),
-                    Engine::Simulated(simulated) => simulated.sockets.listen(Arc::clone(&sleeper)),
+                    RingEngine::Uring(uring) => uring.listen(Arc::clone(&sleeper)),
+                    RingEngine::Syscalls(syscalls) => syscalls.listen(Arc::clone(&sleeper)),
+                    RingEngine::Simulated(simulated) => simulated.sockets.listen(Arc::clone(&sleeper)),
                 }
                 sleeper
             }
@@ -381,7 +383,7 @@ impl Ring {
 
     /// Sets `lost` when the ring is dropped before the result of a failed sync of `source` was taken, or
     /// while one is under way of which nobody will know.
-    pub fn tell_of_lost(&mut self, source: Source, lost: Arc<AtomicBool>) {
+    pub fn tell_of_lost(&mut self, source: RequestSource, lost: Arc<AtomicBool>) {
         self.unheard.add(source, lost);
     }
 
@@ -429,7 +431,7 @@ impl Ring {
             patience = patience.at_most(pause);
         }
         match &mut self.engine {
-            Engine::Uring(uring) => {
+            RingEngine::Uring(uring) => {
                 uring.enter(patience)?;
                 while let Some((slot, mut result)) = uring.reap() {
                     if let (Err(_), Some(entry)) = (result, &mut self.slots[slot as usize]) {
@@ -453,14 +455,14 @@ impl Ring {
                     Self::deliver(&mut self.slots, &mut self.free_slots, &mut self.inboxes, slot, result);
                 }
             }
-            Engine::Syscalls(syscalls) => {
+            RingEngine::Syscalls(syscalls) => {
                 let finished = &mut self.finished;
                 syscalls.poll(&self.files, &mut self.slots, patience, finished)?;
                 for (slot, result) in finished.drain(..) {
                     Self::deliver(&mut self.slots, &mut self.free_slots, &mut self.inboxes, slot, result);
                 }
             }
-            Engine::Simulated(simulated) => {
+            RingEngine::Simulated(simulated) => {
                 let (files, finished) = (&self.files, &mut self.finished);
                 let patience = simulated.advance(files, &mut self.slots, patience, finished);
                 (simulated.sockets).poll(files, &mut self.slots, patience, finished)?;
@@ -498,7 +500,7 @@ impl Ring {
     }
 
     /// The next finished operation of one source.
-    pub fn next_done(&mut self, source: Source) -> Option<Done> {
+    pub fn next_done(&mut self, source: RequestSource) -> Option<RingDone> {
         self.inboxes[usize::from(source.0)].pop_front()
     }
 
@@ -507,18 +509,18 @@ impl Ring {
     }
 
     fn deliver(
-        slots: &mut [Option<InFlight>],
+        slots: &mut [Option<InKernel>],
         free_slots: &mut Vec<u32>,
-        inboxes: &mut [VecDeque<Done>],
+        inboxes: &mut [VecDeque<RingDone>],
         slot: u32,
         result: Result<usize, Errno>,
     ) {
-        let Some(InFlight { source, mark, io, .. }) = slots[slot as usize].take() else {
+        let Some(InKernel { source, mark, io, .. }) = slots[slot as usize].take() else {
             debug_assert!(false, "completion for an empty slot");
             return;
         };
         free_slots.push(slot);
-        inboxes[usize::from(source.0)].push_back(Done::new(mark, result, io));
+        inboxes[usize::from(source.0)].push_back(RingDone::new(mark, result, io));
     }
 }
 
@@ -532,12 +534,12 @@ impl Drop for Ring {
         });
         let mut ended = Vec::new();
         let all_ended = match &mut self.engine {
-            Engine::Uring(uring) => uring.cancel_all(in_flight.collect(), &mut ended),
-            Engine::Simulated(simulated) => {
+            RingEngine::Uring(uring) => uring.cancel_all(in_flight.collect(), &mut ended),
+            RingEngine::Simulated(simulated) => {
                 simulated.abandon(&self.files, &mut self.slots, &mut ended);
                 true
             }
-            Engine::Syscalls(_) => true,
+            RingEngine::Syscalls(_) => true,
         };
         for (slot, result) in ended {
             self.finish(slot, result);
@@ -554,7 +556,7 @@ impl Drop for Ring {
         // Until the ring is closed, which happens next, the kernel may write to what these point to. It may be on its
         // way there, so that memory is never used again.
         let of_ring =
-            |entry: &&mut Option<InFlight>| (entry.as_ref()).is_some_and(|entry| entry.io.ends_with_the_ring());
+            |entry: &&mut Option<InKernel>| (entry.as_ref()).is_some_and(|entry| entry.io.ends_with_the_ring());
         for entry in self.slots.iter_mut().filter(of_ring) {
             std::mem::forget(entry.take());
         }

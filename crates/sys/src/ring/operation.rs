@@ -3,7 +3,7 @@
 use super::{FileId, ReceiveBatch, SendBatch};
 use crate::Buffer;
 use crate::fuse::FuseEntry;
-use crate::ublk::Command;
+use crate::ublk::UblkCommand;
 
 /// Operations on allocated space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub enum Io {
     },
     /// A command to a ublk device, from a [`UblkQueue`](crate::UblkQueue). It takes io_uring, and it cannot be
     /// cancelled: it ends when its device has a request or is stopped, or with the ring.
-    Command(Command),
+    Command(UblkCommand),
     /// Gives an entry to the kernel: with the answer to the request in it, if any, and for the next one. It takes a
     /// wide io_uring, and it cannot be cancelled: it ends when there is a request, or with the mount.
     Fuse(Box<FuseEntry>),
@@ -123,7 +123,7 @@ impl Io {
             | Self::Send { file, .. }
             | Self::ReadMessage { file, .. }
             | Self::WriteMessage { file, .. }
-            | Self::Command(Command { file, .. }) => *file,
+            | Self::Command(UblkCommand { file, .. }) => *file,
             Self::Fuse(entry) => entry.file(),
         }
     }

@@ -14,7 +14,7 @@ pub(super) enum Sqe {
     Wide(Entry128),
 }
 
-pub(super) enum Queues {
+pub(super) enum RingQueues {
     Plain(IoUring),
     Wide(IoUring<Entry128>),
 }
@@ -23,8 +23,8 @@ pub(super) enum Queues {
 macro_rules! of_either {
     ($queues:expr, $ring:ident => $what:expr) => {
         match $queues {
-            Queues::Plain($ring) => $what,
-            Queues::Wide($ring) => $what,
+            RingQueues::Plain($ring) => $what,
+            RingQueues::Wide($ring) => $what,
         }
     };
 }
@@ -51,7 +51,7 @@ impl From<Entry> for Sqe {
     }
 }
 
-impl Queues {
+impl RingQueues {
     /// The cheapest ring this kernel offers: completions run when we ask for them (6.1), else without
     /// interrupting the thread (5.19), else as ever (5.6).
     pub fn new(entries: u32) -> std::io::Result<Self> {
@@ -96,7 +96,7 @@ impl Queues {
         of_either!(self, ring => is_held_back(&ring.submission()))
     }
 
-    /// Queues an entry, unless the queue is full.
+    /// RingQueues an entry, unless the queue is full.
     ///
     /// # Safety
     /// The memory that the entry points to and its descriptor stay as they are until its completion.
@@ -112,7 +112,7 @@ impl Queues {
         }
     }
 
-    /// Queues both or none.
+    /// RingQueues both or none.
     ///
     /// # Safety
     /// As for [`push`](Self::push), for both.

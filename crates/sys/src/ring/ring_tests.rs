@@ -18,13 +18,13 @@ fn filled(byte: u8, len: usize) -> Buffer {
     buffer
 }
 
-fn file_in(ring: &mut Ring) -> (FileId, Source) {
+fn file_in(ring: &mut Ring) -> (FileId, RequestSource) {
     let file = OwnedFd::from(tempfile::tempfile().unwrap());
     (ring.add_file(Arc::new(file)), ring.add_source())
 }
 
 /// The end of a socket whose other end is in the ring.
-fn socket_in(ring: &mut Ring) -> (UnixStream, FileId, Source) {
+fn socket_in(ring: &mut Ring) -> (UnixStream, FileId, RequestSource) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     (theirs, ring.add_file(Arc::new(ours.into())), ring.add_source())
 }
@@ -33,7 +33,7 @@ fn receive(file: FileId) -> Io {
     Io::Receive { file, buffer: filled(0, 16), start: 0, len: 16 }
 }
 
-fn finish(ring: &mut Ring, source: Source) -> Done {
+fn finish(ring: &mut Ring, source: RequestSource) -> RingDone {
     loop {
         if let Some(done) = ring.next_done(source) {
             return done;
@@ -186,7 +186,7 @@ fn operation_carried_out_at_once_is_there_to_be_taken() {
 fn every_way_to_wait(test: impl Fn(Ring)) {
     both(&test);
     let mut ring = Ring::new(BackendChoice::Auto, 16).unwrap();
-    if let Engine::Uring(uring) = &mut ring.engine {
+    if let RingEngine::Uring(uring) = &mut ring.engine {
         **uring = Uring::old(16).unwrap();
         test(ring);
     }
@@ -362,7 +362,7 @@ fn signal(file: FileId, count: u64) -> Io {
     Io::WriteMessage { file, batch }
 }
 
-fn head_of(done: Done) -> Box<ReceiveBatch> {
+fn head_of(done: RingDone) -> Box<ReceiveBatch> {
     assert!(done.result.is_ok(), "{:?}", done.result);
     let Io::ReadMessage { batch, .. } = done.io else { panic!("another operation came back") };
     batch

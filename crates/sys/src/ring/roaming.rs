@@ -5,7 +5,7 @@
 use std::borrow::{Borrow, BorrowMut};
 use std::io;
 
-use super::{BackendChoice, Engine, InFlight, Ring};
+use super::{BackendChoice, InKernel, Ring, RingEngine};
 
 /// A ring on system calls, which any thread may use, one at a time: for callers who choose their threads themselves.
 ///
@@ -22,10 +22,10 @@ const fn may_move<T: Send>() {}
 
 /// Compiles only while it is true.
 const _: () = {
-    may_move::<Engine>();
-    may_move::<InFlight>();
+    may_move::<RingEngine>();
+    may_move::<InKernel>();
     may_move::<super::Unheard>();
-    may_move::<super::Descriptor>();
+    may_move::<super::RingDescriptor>();
     may_move::<std::sync::Arc<super::Sleeper>>();
     may_move::<std::sync::Arc<crate::Arena>>();
 };

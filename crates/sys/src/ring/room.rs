@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Engine, Ring};
+use super::{Ring, RingEngine};
 
 impl Ring {
     /// Makes room for more operations in flight: for a layer that makes several of one. To be
@@ -13,7 +13,7 @@ impl Ring {
         make_room(&mut self.slots, all);
         make_room(&mut self.free_slots, all);
         make_room(&mut self.finished, all);
-        if let Engine::Uring(uring) = &mut self.engine {
+        if let RingEngine::Uring(uring) = &mut self.engine {
             uring.reserve(all);
         }
         for inbox in &mut self.inboxes {

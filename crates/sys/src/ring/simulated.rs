@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Taking effect and being reported are two moments, as in a real kernel: of two `fsync` in flight
-//! the second to take effect can be the first to be reported. [`Kernel::next`] chooses both.
+//! the second to take effect can be the first to be reported. [`SimulatedKernel::next`] chooses both.
 //!
 //! Descriptors are real, so that the code above opens and locks files as usual. Sockets and wakers
 //! work as over system calls. A [`Mapping`](crate::Mapping) maps real memory; only its `msync` comes
@@ -21,10 +21,10 @@ use rustix::io::Errno;
 
 use super::syscalls::{self, Syscalls};
 use super::unheard::is_sync;
-use super::{InFlight, Io, Patience};
+use super::{InKernel, Io, Patience};
 
 /// Substitute for Linux below the rings of a test. For tests only.
-pub trait Kernel: Send + Sync {
+pub trait SimulatedKernel: Send + Sync {
     /// A file was given to a ring: called before its first operation, and again each time the same
     /// open file is given to a ring.
     fn opened(&self, file: &Arc<OwnedFd>);
@@ -49,7 +49,7 @@ pub trait Kernel: Send + Sync {
     fn msync(&self, file: &File, offset: usize, len: usize) -> Result<(), Errno>;
 
     /// Decides about one of the pending operations of a ring, of which there is one at least, oldest first.
-    fn next(&self, pending: &[HandedOver]) -> Next;
+    fn next(&self, pending: &[HandedOver]) -> NextEvent;
 
     /// Tells if a pending operation of a ring that is dropped is carried out all the same.
     fn outlives_its_ring(&self) -> bool;
@@ -57,7 +57,7 @@ pub trait Kernel: Send + Sync {
 
 /// Next event of a pending operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextEvent {
     /// The one at this index takes effect, and is reported later.
     Run(usize),
     /// The one at this index is reported, after it has taken effect.
@@ -68,18 +68,18 @@ pub enum Next {
     Wait(Duration),
 }
 
-/// A [`Kernel`] as a choice of backend. Two are equal where they are the same kernel.
+/// A [`SimulatedKernel`] as a choice of backend. Two are equal where they are the same kernel.
 #[derive(Clone, Copy)]
-pub struct Simulation(&'static dyn Kernel);
+pub struct Simulation(&'static dyn SimulatedKernel);
 
 impl Simulation {
     /// Rings over `kernel`.
     #[must_use]
-    pub const fn new(kernel: &'static dyn Kernel) -> Self {
+    pub const fn new(kernel: &'static dyn SimulatedKernel) -> Self {
         Self(kernel)
     }
 
-    pub(crate) fn kernel(self) -> &'static dyn Kernel {
+    pub(crate) fn kernel(self) -> &'static dyn SimulatedKernel {
         self.0
     }
 }
@@ -106,7 +106,7 @@ pub struct HandedOver {
 }
 
 impl HandedOver {
-    /// The number that [`Kernel::begin`] has given it.
+    /// The number that [`SimulatedKernel::begin`] has given it.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
@@ -161,22 +161,22 @@ impl Simulated {
     pub fn advance(
         &mut self,
         files: &[Arc<OwnedFd>],
-        slots: &mut [Option<InFlight>],
+        slots: &mut [Option<InKernel>],
         patience: Patience,
         finished: &mut Vec<(u32, Result<usize, Errno>)>,
     ) -> Patience {
         while !self.pending.is_empty() {
             match self.simulation.0.next(&self.pending) {
-                Next::Run(index) => _ = self.effect(index, files, slots),
-                Next::Finish(index) => self.finish(index, files, slots, finished),
-                Next::Rest => {
+                NextEvent::Run(index) => _ = self.effect(index, files, slots),
+                NextEvent::Finish(index) => self.finish(index, files, slots, finished),
+                NextEvent::Rest => {
                     if patience != Patience::None && finished.is_empty() {
                         self.finish(0, files, slots, finished);
                     }
                     break;
                 }
-                Next::Wait(_) if !finished.is_empty() => break,
-                Next::Wait(time) => return patience.at_most(time),
+                NextEvent::Wait(_) if !finished.is_empty() => break,
+                NextEvent::Wait(time) => return patience.at_most(time),
             }
         }
         if finished.is_empty() { patience } else { Patience::None }
@@ -186,7 +186,7 @@ impl Simulated {
     pub fn abandon(
         &mut self,
         files: &[Arc<OwnedFd>],
-        slots: &mut [Option<InFlight>],
+        slots: &mut [Option<InKernel>],
         ended: &mut Vec<(u32, Result<usize, Errno>)>,
     ) {
         for index in 0..self.pending.len() {
@@ -204,14 +204,14 @@ impl Simulated {
         &mut self,
         index: usize,
         files: &[Arc<OwnedFd>],
-        slots: &mut [Option<InFlight>],
+        slots: &mut [Option<InKernel>],
         finished: &mut Vec<(u32, Result<usize, Errno>)>,
     ) {
         let result = self.effect(index, files, slots);
         finished.push((self.pending.remove(index).slot, result));
     }
 
-    fn effect(&mut self, index: usize, files: &[Arc<OwnedFd>], slots: &mut [Option<InFlight>]) -> Result<usize, Errno> {
+    fn effect(&mut self, index: usize, files: &[Arc<OwnedFd>], slots: &mut [Option<InKernel>]) -> Result<usize, Errno> {
         let pending = &mut self.pending[index];
         *pending.result.get_or_insert_with(|| {
             let entry = slots[pending.slot as usize].as_mut();

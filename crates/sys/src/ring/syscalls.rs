@@ -12,12 +12,12 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::unheard::is_sync;
 use super::waker::Sleeper;
-use super::{Allocate, InFlight, Io, Patience};
+use super::{Allocate, InKernel, Io, Patience};
 
 /// The place of the wake-up among the waiting.
 const WOKEN: u32 = u32::MAX;
 
-type Finished = (u32, Result<usize, Errno>);
+type FinishedCall = (u32, Result<usize, Errno>);
 
 pub(super) struct Syscalls {
     /// Slots whose socket was not ready, and what `poll` is asked about each, side by side.
@@ -103,9 +103,9 @@ impl Syscalls {
     pub fn poll(
         &mut self,
         files: &[Arc<OwnedFd>],
-        slots: &mut [Option<InFlight>],
+        slots: &mut [Option<InKernel>],
         patience: Patience,
-        finished: &mut Vec<Finished>,
+        finished: &mut Vec<FinishedCall>,
     ) -> io::Result<()> {
         let sockets = self.waiting.len() - usize::from(self.sleeper.is_some());
         let pointless = match patience {

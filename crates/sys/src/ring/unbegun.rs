@@ -17,7 +17,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use super::unheard::is_sync;
-use super::{Engine, Io, Ring};
+use super::{Io, Ring, RingEngine};
 use crate::file::is_local;
 
 /// How long it is tried again where it must not be carried out by the ring's own thread.
@@ -42,7 +42,7 @@ impl Ring {
     /// Gives to the kernel again what has waited for long enough; how long the next one has left.
     pub(super) fn try_again(&mut self) -> Option<Duration> {
         let now = self.next_try().map(|_| Instant::now())?;
-        let Engine::Uring(uring) = &mut self.engine else {
+        let RingEngine::Uring(uring) = &mut self.engine else {
             return None;
         };
         self.paused.0.retain(|&(slot, moment)| {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::super::{Allocate, BackendChoice, FileId, Io, Ring, Source};
+use super::super::{Allocate, BackendChoice, FileId, Io, RequestSource, Ring};
 use super::PAUSES;
 use crate::Buffer;
 use crate::few_threads::{Scarce, without_threads};
@@ -18,7 +18,7 @@ fn buffer(byte: u8) -> Buffer {
     buffer
 }
 
-fn result(ring: &mut Ring, source: Source, io: Io) -> Result<usize, Errno> {
+fn result(ring: &mut Ring, source: RequestSource, io: Io) -> Result<usize, Errno> {
     assert!(ring.submit(source, 1, io).is_ok());
     loop {
         if let Some(done) = ring.next_done(source) {

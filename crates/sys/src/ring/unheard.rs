@@ -10,20 +10,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 
-use super::{Done, InFlight, Io, Source};
+use super::{InKernel, Io, RequestSource, RingDone};
 
 /// Sources that want to know, each with its mark.
 #[derive(Default)]
-pub(super) struct Unheard(Vec<(Source, Arc<AtomicBool>)>);
+pub(super) struct Unheard(Vec<(RequestSource, Arc<AtomicBool>)>);
 
 impl Unheard {
-    pub fn add(&mut self, source: Source, lost: Arc<AtomicBool>) {
+    pub fn add(&mut self, source: RequestSource, lost: Arc<AtomicBool>) {
         self.0.push((source, lost));
     }
 
     /// Sets the marks: for failures among `inboxes`, and for syncs in `held`, which the kernel still
     /// has, so that nobody will ever know.
-    pub fn tell(&self, inboxes: &[VecDeque<Done>], held: &[Option<InFlight>]) {
+    pub fn tell(&self, inboxes: &[VecDeque<RingDone>], held: &[Option<InKernel>]) {
         for (source, lost) in &self.0 {
             let failed = inboxes[usize::from(source.0)].iter().any(|done| is_sync(&done.io) && is_failure(done.result));
             let unknown = held.iter().flatten().any(|entry| entry.source == *source && is_sync(&entry.io));
@@ -53,7 +53,7 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     use super::*;
-    use crate::{BackendChoice, HandedOver, Kernel, Next, Ring, Simulation};
+    use crate::{BackendChoice, HandedOver, NextEvent, Ring, SimulatedKernel, Simulation};
 
     /// Each sync fails with this number; what a dropped ring has pending is carried out, or is not.
     struct Failing {
@@ -61,7 +61,7 @@ mod tests {
         outlives: bool,
     }
 
-    impl Kernel for Failing {
+    impl SimulatedKernel for Failing {
         fn opened(&self, _: &Arc<OwnedFd>) {}
 
         fn run(&self, _: &OwnedFd, _: &mut Io) -> Result<usize, Errno> {
@@ -74,8 +74,8 @@ mod tests {
             Err(self.errno)
         }
 
-        fn next(&self, _: &[HandedOver]) -> Next {
-            Next::Rest
+        fn next(&self, _: &[HandedOver]) -> NextEvent {
+            NextEvent::Rest
         }
 
         fn outlives_its_ring(&self) -> bool {
@@ -83,7 +83,7 @@ mod tests {
         }
     }
 
-    fn ring(errno: Errno, outlives: bool) -> (Ring, Io, Source, Arc<AtomicBool>) {
+    fn ring(errno: Errno, outlives: bool) -> (Ring, Io, RequestSource, Arc<AtomicBool>) {
         let kernel = Box::leak(Box::new(Failing { errno, outlives }));
         let mut ring = Ring::new(BackendChoice::Simulated(Simulation::new(kernel)), 4).unwrap();
         let file = ring.add_file(Arc::new(File::open("/dev/null").unwrap().into()));

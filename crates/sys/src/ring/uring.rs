@@ -21,10 +21,10 @@ use io_uring::squeue::{Entry, Flags};
 use io_uring::{EnterFlags, Probe, opcode, types};
 use rustix::io::Errno;
 
-use super::queues::{Queues, Sqe};
+use super::queues::{RingQueues, Sqe};
 use super::waker::Sleeper;
 use super::{Io, Patience};
-use crate::ublk::{Batch, Command, Part};
+use crate::ublk::{Batch, Part, UblkCommand};
 use crate::{Arena, Buffer};
 
 /// Marks the cancel requests, which have no slot.
@@ -46,7 +46,7 @@ const REFUSALS: u32 = if cfg!(test) { 20 } else { 2000 };
 const INSIST: Duration = Duration::from_millis(100);
 
 pub(super) struct Uring {
-    ring: Queues,
+    ring: RingQueues,
     /// Entries that the kernel's queue has no room for, in order.
     backlog: VecDeque<Sqe>,
     /// The kernel takes a time limit with the wait itself (5.11).
@@ -72,20 +72,20 @@ pub(super) struct Uring {
 
 impl Uring {
     pub fn new(depth: u32) -> io::Result<Self> {
-        Self::over(Queues::new(entries(depth))?, depth)
+        Self::over(RingQueues::new(entries(depth))?, depth)
     }
 
     /// The same, for commands that need large entries, too.
     pub fn wide(depth: u32) -> io::Result<Self> {
-        Self::over(Queues::wide(entries(depth))?, depth)
+        Self::over(RingQueues::wide(entries(depth))?, depth)
     }
 
     /// Tells if it takes commands with large entries.
     pub fn is_wide(&self) -> bool {
-        matches!(self.ring, Queues::Wide(_))
+        matches!(self.ring, RingQueues::Wide(_))
     }
 
-    fn over(ring: Queues, depth: u32) -> io::Result<Self> {
+    fn over(ring: RingQueues, depth: u32) -> io::Result<Self> {
         let times_waits = ring.params().is_feature_ext_arg();
         Self::with(ring, depth, times_waits)
     }
@@ -94,10 +94,10 @@ impl Uring {
     #[cfg(test)]
     pub fn old(depth: u32) -> io::Result<Self> {
         let ring = io_uring::IoUring::new(entries(depth))?;
-        Self::with(Queues::Plain(ring), depth, false)
+        Self::with(RingQueues::Plain(ring), depth, false)
     }
 
-    fn with(ring: Queues, depth: u32, times_waits: bool) -> io::Result<Self> {
+    fn with(ring: RingQueues, depth: u32, times_waits: bool) -> io::Result<Self> {
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         let needed = [
@@ -518,7 +518,7 @@ fn describe(fd: &OwnedFd, io: &mut Io, registered: Option<&Arc<Arena>>) -> Entry
     }
 }
 
-fn describe_command(fd: types::Fd, command: &mut Command) -> Entry {
+fn describe_command(fd: types::Fd, command: &mut UblkCommand) -> Entry {
     let entry = opcode::UringCmd16::new(fd, command.code);
     entry.cmd(command.bytes()).build()
 }

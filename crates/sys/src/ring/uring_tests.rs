@@ -17,7 +17,7 @@ const MANY: u8 = 200;
 fn small_rings(test: impl Fn(Ring)) {
     for old in [false, true] {
         let mut ring = Ring::new(BackendChoice::Auto, SMALL).unwrap();
-        let Engine::Uring(uring) = &mut ring.engine else {
+        let RingEngine::Uring(uring) = &mut ring.engine else {
             return crate::skip("there is no io_uring");
         };
         if old {
@@ -29,7 +29,7 @@ fn small_rings(test: impl Fn(Ring)) {
 }
 
 fn refuse(ring: &mut Ring, errno: Errno, times: usize) {
-    let Engine::Uring(uring) = &mut ring.engine else { unreachable!("it was a moment ago") };
+    let RingEngine::Uring(uring) = &mut ring.engine else { unreachable!("it was a moment ago") };
     uring.faults.extend(std::iter::repeat_n(errno, times));
 }
 
@@ -247,7 +247,7 @@ fn ring_that_a_forked_process_drops_is_left_to_its_parent() {
         let ended = rustix::process::waitpid(child, rustix::process::WaitOptions::empty());
         let (_, status) = ended.unwrap().unwrap();
         assert_eq!(status.exit_status(), Some(0));
-        let Engine::Uring(uring) = &mut ring.engine else { unreachable!("it was a moment ago") };
+        let RingEngine::Uring(uring) = &mut ring.engine else { unreachable!("it was a moment ago") };
         assert_eq!(uring.ring.queued(), 0, "the child has asked for something");
         (&theirs).write_all(b"sixteen bytes ok").unwrap();
         ring.wait().unwrap();

@@ -23,19 +23,19 @@ const UNIT: usize = 64;
 const CHUNK: usize = 16 * 1024;
 
 /// All chunks of the process.
-static CHUNKS: Mutex<Vec<Chunk>> = Mutex::new(Vec::new());
+static CHUNKS: Mutex<Vec<HeapChunk>> = Mutex::new(Vec::new());
 
 /// A mapping of its own, handed out in units. Nobody makes a slice of all of it.
-struct Chunk {
+struct HeapChunk {
     memory: SecretBuf,
     used: Vec<bool>,
 }
 
-fn chunks() -> MutexGuard<'static, Vec<Chunk>> {
+fn chunks() -> MutexGuard<'static, Vec<HeapChunk>> {
     crate::lock(&CHUNKS)
 }
 
-impl Chunk {
+impl HeapChunk {
     fn new(units: usize) -> io::Result<Self> {
         let units = units.max(CHUNK / UNIT);
         let len = units.checked_mul(UNIT).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -66,7 +66,7 @@ fn allocate(units: usize) -> io::Result<NonNull<u8>> {
     if let Some(place) = chunks.iter_mut().find_map(|chunk| chunk.take(units)) {
         return Ok(place);
     }
-    let mut chunk = Chunk::new(units)?;
+    let mut chunk = HeapChunk::new(units)?;
     let place = chunk.take(units).ok_or(io::ErrorKind::OutOfMemory)?;
     chunks.push(chunk);
     Ok(place)

@@ -106,18 +106,18 @@ impl From<NotStarted> for io::Error {
 }
 
 /// Function that a POSIX thread begins with.
-type Entry = extern "C" fn(*mut c_void) -> *mut c_void;
+type ThreadEntry = extern "C" fn(*mut c_void) -> *mut c_void;
 
 /// A thread on a [`Stack`]. Joined before the stack goes.
-struct Running {
+struct StackThread {
     thread: libc::pthread_t,
     _stack: Stack,
 }
 
-impl Running {
+impl StackThread {
     /// # Safety
     /// `entry` may be called once with `argument` on another thread, and does not unwind.
-    unsafe fn start(entry: Entry, argument: *mut c_void) -> Result<Self, NotStarted> {
+    unsafe fn start(entry: ThreadEntry, argument: *mut c_void) -> Result<Self, NotStarted> {
         let stack = Stack::new().map_err(NotStarted::Memory)?;
         let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
         let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
@@ -146,7 +146,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for StackThread {
     fn drop(&mut self) {
         // SAFETY: the thread was started here, is not detached, and is joined nowhere else. Fields
         // are dropped after this, so the stack is wiped when nothing runs on it.
@@ -164,27 +164,27 @@ impl Drop for Running {
 /// # Errors
 /// Where there is no memory or no thread to be had.
 pub fn on_secret_stack<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R, NotStarted> {
-    struct Job<F, R> {
+    struct StackJob<F, R> {
         work: Option<F>,
         result: Option<std::thread::Result<R>>,
     }
     extern "C" fn run<F: FnOnce() -> R, R>(job: *mut c_void) -> *mut c_void {
         // SAFETY: the job of the function around this one, which waits and does not look at it.
-        let job = unsafe { &mut *job.cast::<Job<F, R>>() };
+        let job = unsafe { &mut *job.cast::<StackJob<F, R>>() };
         if let Some(work) = job.work.take() {
             job.result = Some(catch_unwind(AssertUnwindSafe(work)));
         }
         null_mut()
     }
-    fn entry<F: FnOnce() -> R, R>(_: &Job<F, R>) -> Entry {
+    fn entry<F: FnOnce() -> R, R>(_: &StackJob<F, R>) -> ThreadEntry {
         run::<F, R>
     }
-    let mut job = Job { work: Some(work), result: None };
+    let mut job = StackJob { work: Some(work), result: None };
     let entry = entry(&job);
     // SAFETY: `job` is of the type that `entry` expects, may be used on another thread since both the
     // work and its result are `Send`, and is not touched until the thread is joined, which `drop`
     // does. Unwinding is caught.
-    drop(unsafe { Running::start(entry, (&raw mut job).cast()) }?);
+    drop(unsafe { StackThread::start(entry, (&raw mut job).cast()) }?);
     match job.result {
         Some(Ok(result)) => Ok(result),
         Some(Err(panic)) => resume_unwind(panic),
@@ -194,7 +194,7 @@ pub fn on_secret_stack<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R, No
 
 /// A thread on a stack of its own, which is wiped and unmapped when this is dropped; dropping waits
 /// for the thread to end.
-pub struct SecretThread(#[allow(dead_code, reason = "dropping it joins")] Running);
+pub struct SecretThread(#[allow(dead_code, reason = "dropping it joins")] StackThread);
 
 impl SecretThread {
     /// Starts `work`. A panic in it ends the thread, quietly.
@@ -212,7 +212,7 @@ impl SecretThread {
         let work: Box<Work> = Box::new(Box::new(work));
         let argument = Box::into_raw(work);
         // SAFETY: `run` takes the work, which is `Send` and borrows nothing, and catches its panics.
-        match unsafe { Running::start(run, argument.cast()) } {
+        match unsafe { StackThread::start(run, argument.cast()) } {
             Ok(running) => Ok(Self(running)),
             Err(error) => {
                 // SAFETY: no thread was started, so the work is still ours.

@@ -16,12 +16,12 @@ use super::barrier::Barrier;
 use super::sync::{AtomicU64, Ordering};
 
 /// The pages of a memory.
-pub struct Marks {
+pub struct PageMarks {
     words: Vec<AtomicU64>,
     barrier: Barrier,
 }
 
-impl Marks {
+impl PageMarks {
     /// No page is marked. `None` where there is no memory for so many.
     pub fn new(pages: usize, barrier: Barrier) -> Option<Self> {
         let mut words = Vec::new();

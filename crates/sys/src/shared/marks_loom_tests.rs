@@ -42,10 +42,10 @@ use barrier::Barrier;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU8, Ordering};
 use loom::thread;
-use marks::Marks;
+use marks::PageMarks;
 
 struct Memory {
-    marks: Marks,
+    marks: PageMarks,
     page: AtomicU8,
 }
 
@@ -64,7 +64,7 @@ impl Memory {
 /// Writers and clearers of one page that holds data at first; what is left must be known.
 fn race(barrier: Barrier, writers: u8, clearers: usize) {
     loom::model(move || {
-        let memory = Arc::new(Memory { marks: Marks::new(1, barrier).unwrap(), page: AtomicU8::new(0) });
+        let memory = Arc::new(Memory { marks: PageMarks::new(1, barrier).unwrap(), page: AtomicU8::new(0) });
         memory.write(9);
         let writers = (1..=writers).map(|byte| {
             let memory = Arc::clone(&memory);

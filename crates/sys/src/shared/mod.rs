@@ -23,14 +23,14 @@ use rustix::mm::Advice;
 
 use crate::racing;
 use barrier::Barrier;
-use marks::Marks;
+use marks::PageMarks;
 
 /// Sparse zero-filled memory of a fixed size, with a bit for each page that was written.
 pub struct SharedMemory {
     start: NonNull<u8>,
     len: usize,
     page: usize,
-    written: Marks,
+    written: PageMarks,
 }
 
 // SAFETY: the mapping lives as long as the value; all access is by bounded copies (see `copy_in`).
@@ -52,7 +52,7 @@ impl SharedMemory {
         // SAFETY: the range is the new mapping; the call is a hint. What a RAM disk holds is
         // ciphertext, but there may be gigabytes of it: keep it out of core dumps.
         let _ = unsafe { advise(address, mapped, Advice::LinuxDontDump) };
-        let written = Marks::new(mapped.div_ceil(page), barrier);
+        let written = PageMarks::new(mapped.div_ceil(page), barrier);
         let Some(written) = written else {
             // SAFETY: the mapping made above, which nobody else knows.
             let _ = unsafe { rustix::mm::munmap(address.cast(), mapped) };

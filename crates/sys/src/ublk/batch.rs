@@ -25,7 +25,7 @@ use io_uring::{Submitter, cqueue, opcode, types};
 use rustix::io::Errno;
 
 use super::code;
-use super::queue::Command;
+use super::queue::UblkCommand;
 use crate::Buffer;
 
 pub(super) const PREPARE: u32 = code(0x25, 16);
@@ -82,7 +82,7 @@ pub(crate) struct Batch {
     /// Elements to be sent next, and those that the kernel reads.
     next: Vec<Element>,
     sent: Vec<Element>,
-    lists: Lists,
+    lists: BatchLists,
     /// Commands that have ended.
     ended: VecDeque<(u32, Result<usize, Errno>)>,
     /// A wait is to end with a commit.
@@ -100,7 +100,7 @@ impl Batch {
             slots: vec![None; tags].into(),
             next: Vec::with_capacity(tags),
             sent: Vec::with_capacity(tags),
-            lists: Lists::new(depth)?,
+            lists: BatchLists::new(depth)?,
             ended: VecDeque::with_capacity(tags),
             is_awaited: false,
         })
@@ -114,7 +114,7 @@ impl Batch {
     }
 
     /// Takes the command of a tag, which lives in the slot until [`next_ended`](Self::next_ended) names it.
-    pub fn add(&mut self, slot: u32, command: &mut Command) {
+    pub fn add(&mut self, slot: u32, command: &mut UblkCommand) {
         let place = self.slots.get_mut(usize::from(command.tag)).filter(|_| command.queue == self.queue);
         let place = place.expect("a tag of this queue");
         assert!(place.is_none(), "a tag that the kernel does not have");
@@ -285,7 +285,7 @@ impl Drop for Batch {
 /// ring     16 bytes for each list: address, length, number; the tail lies in the first
 /// lists    tags of 2 bytes
 /// ```
-struct Lists {
+struct BatchLists {
     /// The ring and the lists, which are touched by pointers alone.
     memory: Option<[Buffer; 2]>,
     ring: *mut u8,
@@ -298,9 +298,9 @@ struct Lists {
 }
 
 // SAFETY: the pointers are into the memory, which it owns and takes along, and which only it and the kernel touch.
-unsafe impl Send for Lists {}
+unsafe impl Send for BatchLists {}
 
-impl Lists {
+impl BatchLists {
     const ENTRY: usize = 16;
     const TAIL: usize = 14;
 

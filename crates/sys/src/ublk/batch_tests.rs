@@ -18,8 +18,8 @@ struct Bench {
     list: u16,
 }
 
-fn command(tag: u16, result: i32) -> Command {
-    Command::for_test(FileId::for_test(), QUEUE, tag, result, UblkPayload::Sector(1000 + u64::from(tag)))
+fn command(tag: u16, result: i32) -> UblkCommand {
+    UblkCommand::for_test(FileId::for_test(), QUEUE, tag, result, UblkPayload::Sector(1000 + u64::from(tag)))
 }
 
 impl Bench {

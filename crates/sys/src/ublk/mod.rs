@@ -19,7 +19,7 @@ mod queue;
 
 pub(crate) use batch::{Batch, Part};
 pub use control::UblkControl;
-pub(crate) use queue::Command;
+pub(crate) use queue::UblkCommand;
 pub use queue::{Payload as UblkPayload, UblkDevice, UblkQueue};
 
 /// The path of a device's own side.

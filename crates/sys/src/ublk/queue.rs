@@ -108,7 +108,7 @@ pub enum Payload {
 
 /// Command of a queue's tag, with the memory for it.
 #[derive(Debug)]
-pub struct Command {
+pub struct UblkCommand {
     pub(crate) file: FileId,
     pub(crate) mark: u64,
     pub(crate) code: u32,
@@ -118,7 +118,7 @@ pub struct Command {
     payload: Payload,
 }
 
-impl Command {
+impl UblkCommand {
     /// `struct ublksrv_io_cmd`.
     pub(crate) fn bytes(&mut self) -> [u8; 16] {
         let address = self.word();
@@ -305,7 +305,7 @@ impl UblkQueue {
         };
         assert!(tag < self.depth && fits, "a tag of this queue, with what its device takes");
         let most = i32::try_from(self.buffer_len).unwrap_or(i32::MAX);
-        Io::Command(Command {
+        Io::Command(UblkCommand {
             file: self.file,
             mark: self.mark,
             code,

@@ -34,7 +34,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use cryptline_sys::{Allocate, BackendChoice, HandedOver, Io, Kernel, Next, Simulation};
+use cryptline_sys::{Allocate, BackendChoice, HandedOver, Io, NextEvent, SimulatedKernel, Simulation};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -274,7 +274,7 @@ impl State {
 
 type Reply = Result<usize, Errno>;
 
-impl Kernel for Machine {
+impl SimulatedKernel for Machine {
     fn opened(&self, file: &Arc<OwnedFd>) {
         let mut state = self.lock();
         let fd = file.as_raw_fd();
@@ -364,16 +364,16 @@ impl Kernel for Machine {
         self.lock().msync(file, offset, len)
     }
 
-    fn next(&self, pending: &[HandedOver]) -> Next {
+    fn next(&self, pending: &[HandedOver]) -> NextEvent {
         let count = pending.len();
         let chance = &mut self.lock().chance;
         if chance.is_calm() {
-            return Next::Finish(0);
+            return NextEvent::Finish(0);
         }
         match chance.below(4) {
-            0 => Next::Rest,
-            1 => Next::Run(chance.below(count)),
-            _ => Next::Finish(chance.below(count)),
+            0 => NextEvent::Rest,
+            1 => NextEvent::Run(chance.below(count)),
+            _ => NextEvent::Finish(chance.below(count)),
         }
     }
 

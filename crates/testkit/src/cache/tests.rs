@@ -1,6 +1,6 @@
 //! The model compared with what Linux does, call by call.
 
-use cryptline_sys::{Buffer, FileId, Ring, Source};
+use cryptline_sys::{Buffer, FileId, RequestSource, Ring};
 
 use super::*;
 
@@ -14,7 +14,7 @@ struct Bench {
 /// An open file on a ring of its own.
 struct Handle {
     ring: Ring,
-    source: Source,
+    source: RequestSource,
     id: FileId,
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::initramfs::disk_serial;
 use super::{Disk, Oracle, distinct_disks};
-use crate::peer::{Background, Run};
+use crate::peer::{BackgroundProgram, Run};
 
 /// From power on to the first case, on a machine that is busy with other tests.
 const BOOT_MAX: Duration = Duration::from_secs(180);
@@ -70,7 +70,7 @@ pub(super) fn boot(oracle: &Oracle, archive: &[u8]) -> Ended {
 
     let cases: Duration = oracle.cases.iter().map(|case| case.timeout).sum();
     let timeout = BOOT_MAX + cases;
-    let mut qemu = Background::spawn(&mut command);
+    let mut qemu = BackgroundProgram::spawn(&mut command);
     let late = qemu.wait(timeout).is_none().then_some(timeout);
     let read = |path| std::fs::read(path).unwrap_or_default();
     Ended {

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 use cryptline_engine::base::{DirectMode, FileDevice, Image, PersistentMemory, PmemDevice, RamDevice};
-use cryptline_engine::btt::{Btt, BttDevice, Medium, NewTable};
-use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
+use cryptline_engine::btt::{Btt, BttDevice, BttMedium, NewTable};
+use cryptline_engine::dispatch::{Dispatch, DispatchMode, HelperThreads};
 use cryptline_engine::layer::linear::{Segment, joined};
 use cryptline_engine::layer::{
     CipherRange, CryptDevice, CryptOptions, DelayDevice, DelaySpec, Exclusion, FaultDevice, FaultPlan, SubBlockDevice,
@@ -59,12 +59,12 @@ pub const NULL: Layout =
     Layout { cipher: "cipher_null-ecb", key_bytes: 0, sector_size: 512, start: 3 * 4096, iv_offset: 0 };
 
 /// The cipher on the thread that has the request.
-pub const INLINE: Dispatch = Dispatch { read: Mode::Inline, write: Mode::Inline, ..QUEUE };
+pub const INLINE: Dispatch = Dispatch { read: DispatchMode::Inline, write: DispatchMode::Inline, ..QUEUE };
 
 /// The cipher on worker threads, writes sorted.
 pub const QUEUE: Dispatch = Dispatch {
-    read: Mode::Queue,
-    write: Mode::Queue,
+    read: DispatchMode::Queue,
+    write: DispatchMode::Queue,
     same_cpu_crypt: false,
     submit_from_crypt_cpus: false,
     high_priority: false,
@@ -75,7 +75,7 @@ pub const QUEUE_FLAGS: Dispatch =
     Dispatch { same_cpu_crypt: true, submit_from_crypt_cpus: true, high_priority: true, ..QUEUE };
 
 /// Helpers at everything.
-pub const AUTO: Dispatch = Dispatch { read: Mode::Auto, write: Mode::Auto, ..QUEUE };
+pub const AUTO: Dispatch = Dispatch { read: DispatchMode::Auto, write: DispatchMode::Auto, ..QUEUE };
 
 /// The second key of [`two_keys`]: another key size, other IVs.
 pub const AES_512_SECOND: Layout =
@@ -159,7 +159,7 @@ pub fn btt_in_file(sector_size: u32) -> Option<Fresh> {
     Some(fresh)
 }
 
-fn btt(medium: impl Medium + 'static, sector_size: u32) -> Fresh {
+fn btt(medium: impl BttMedium + 'static, sector_size: u32) -> Fresh {
     let new = NewTable { sector_size, uuid: [1; 16], is_zero: true };
     assert!(new.write(&medium, |_| ()).expect("a table") > 0);
     let table = Btt::open(medium, false).expect("the table opens");
@@ -199,7 +199,7 @@ pub fn delayed(lower: Fresh, spec: &str) -> Fresh {
 /// Where the layout does not fit the lower device.
 #[must_use]
 pub fn crypt(lower: Fresh, layout: &Layout) -> Fresh {
-    dispatched(lower, layout, Dispatch::both(Mode::Inline))
+    dispatched(lower, layout, Dispatch::both(DispatchMode::Inline))
 }
 
 /// The same, with the cipher run as `dispatch` says. Helpers come to everything, however small and
@@ -235,7 +235,7 @@ pub fn in_blocks(lower: Fresh, layout: &Layout, block: u32, exclusion: Exclusion
 /// Where the layout does not fit the lower device.
 #[must_use]
 pub fn sparse(lower: Fresh, layout: &Layout) -> Fresh {
-    stacked(lower, layout, Dispatch::both(Mode::Inline), |options| {
+    stacked(lower, layout, Dispatch::both(DispatchMode::Inline), |options| {
         options.zeroes = Zeroes::Detect;
     })
 }
@@ -321,13 +321,13 @@ fn stacked(lower: Fresh, layout: &Layout, dispatch: Dispatch, change: impl FnOnc
 }
 
 fn crypt_options(start: u64, dispatch: Dispatch) -> CryptOptions {
-    static HELPERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::always(2).expect("two threads"));
+    static HELPERS: LazyLock<HelperThreads> = LazyLock::new(|| HelperThreads::always(2).expect("two threads"));
     CryptOptions {
         start,
         size: None,
         allow_discards: true,
         dispatch,
-        helpers: (dispatch.read == Mode::Auto).then(|| HELPERS.clone()),
+        helpers: (dispatch.read == DispatchMode::Auto).then(|| HELPERS.clone()),
         ..CryptOptions::default()
     }
 }

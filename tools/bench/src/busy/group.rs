@@ -24,9 +24,9 @@ const REMOVALS: u32 = 50;
 
 /// The group; removed when dropped, which takes that nobody is in it.
 #[derive(Debug)]
-pub struct Group(PathBuf);
+pub struct LimitGroup(PathBuf);
 
-impl Group {
+impl LimitGroup {
     /// Makes one whose processes together weigh as much as those of any other, and have `percent` hundredths of a processor
     /// where that is said.
     pub fn make(name: &str, percent: Option<u32>) -> Result<Self> {
@@ -84,7 +84,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for LimitGroup {
     fn drop(&mut self) {
         for _ in 0..REMOVALS {
             if fs::remove_dir(&self.0).is_ok() {
@@ -157,7 +157,7 @@ mod tests {
         fs::create_dir(root.path().join("inner")).expect("room");
         for groups in ["0::/inner\n", "1:cpu:/\n", "", "0::/gone/with/the/wind"] {
             let error =
-                Group::below(root.path(), groups, "x", Some(20)).expect_err("no kernel is behind it").to_string();
+                LimitGroup::below(root.path(), groups, "x", Some(20)).expect_err("no kernel is behind it").to_string();
             assert!(error.starts_with("no control group can be made: "), "{error}");
         }
         let inside = |path: &Path| fs::read_dir(path).expect("a folder").count();

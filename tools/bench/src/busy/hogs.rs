@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use clap::Args;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
-use super::group::Group;
+use super::group::LimitGroup;
 use crate::error::{Of as _, Result, fail};
-use crate::report::Report;
+use crate::report::PlanReport;
 
 /// The running program, even where its file has been replaced.
 const THIS_PROGRAM: &str = "/proc/self/exe";
@@ -30,11 +30,11 @@ pub struct HogArgs {
 
 impl Hogs {
     /// Starts some, in a group. Keep the thread that calls this: they end with it.
-    pub fn start(count: u32, group: Option<&Group>) -> Result<Self> {
+    pub fn start(count: u32, group: Option<&LimitGroup>) -> Result<Self> {
         let mut hogs = Self(Vec::new());
         for _ in 0..count {
             let mut command = Command::new(THIS_PROGRAM);
-            command.args(["hog", &std::process::id().to_string()]).args(group.map(Group::entry));
+            command.args(["hog", &std::process::id().to_string()]).args(group.map(LimitGroup::entry));
             let nothing = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             hogs.0.push(nothing.spawn().of("cannot start a busy process")?);
         }
@@ -64,7 +64,7 @@ impl Drop for Hogs {
 
 impl HogArgs {
     /// Uses processor time until the parent ends.
-    pub fn run(&self) -> Result<Report> {
+    pub fn run(&self) -> Result<PlanReport> {
         let follows = set_parent_process_death_signal(Some(Signal::KILL));
         // A parent that died before that is not told of.
         if follows.is_err() || getppid().map(Pid::as_raw_pid) != Some(self.parent) {

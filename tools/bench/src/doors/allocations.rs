@@ -16,14 +16,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cryptline::Volume;
-use cryptline::luks::format::Version;
+use cryptline::luks::format::LuksVersion;
 use cryptline_engine::BackendChoice;
 use cryptline_nbd::TlsMode;
-use cryptline_serve::fuse::{self, Mount, Nodes, Over, Session, Wanted};
+use cryptline_serve::fuse::{self, FuseSession, Mount, MountWanted, MountedOver, Nodes};
 use cryptline_serve::lane::Poll;
 use cryptline_serve::nbd::{self, Export, Exports, Listener};
 use cryptline_serve::stats::ExportStats;
-use cryptline_serve::vhost_user::{self, Disk, Front};
+use cryptline_serve::vhost_user::{self, FrontEnds, VhostDisk};
 use cryptline_serve::{Flushed, StopHandle};
 use cryptline_sys::Counter;
 
@@ -31,7 +31,7 @@ use super::SMALL;
 use crate::contents::random;
 use crate::error::{Error, Of as _, Result};
 use crate::guest::Guest;
-use crate::load::{Calls, Transport, each};
+use crate::load::{ChannelCalls, LoadTransport, each};
 use crate::servers::{Door, PATIENCE, open};
 use crate::setting::Setting;
 
@@ -54,7 +54,7 @@ pub fn count(setting: &Setting, front: Door) -> Result<Option<f64>> {
                 return Ok(());
             };
             // Its helpers count as well, so they are started here.
-            let volume = images.open(Version::Luks2)?;
+            let volume = images.open(LuksVersion::Luks2)?;
             let served = prepare(front, &volume, at).of(FAILED)?;
             // The other end waits for it.
             let _ = tell.send(counter);
@@ -78,11 +78,11 @@ fn count_requests(setting: &Setting, front: Door, place: &Path, counter: &Counte
         let late = Instant::now() + PATIENCE;
         return count_by(&mut Guest::connect(place, SMALL, setting.images.contents, late)?, counter);
     }
-    count_by(&mut Calls::open(&open(&front.target(place, ""))?, SMALL)?, counter)
+    count_by(&mut ChannelCalls::open(&open(&front.target(place, ""))?, SMALL)?, counter)
 }
 
 /// Reads, and looks at the counter before and afterwards.
-fn count_by(client: &mut impl Transport, counter: &Counter) -> Result<Option<f64>> {
+fn count_by(client: &mut impl LoadTransport, counter: &Counter) -> Result<Option<f64>> {
     let blocks = client.size() / u64::from(SMALL.block);
     let offset = |index| random(1, index) % blocks * u64::from(SMALL.block);
     each(client, SMALL.depth, (0..WARM_UP).map(offset), |_, _| Ok(()))?;
@@ -97,26 +97,28 @@ fn count_by(client: &mut impl Transport, counter: &Counter) -> Result<Option<f64
 }
 
 /// A server that is about to run. Clients can connect already, or soon.
-type Served = Box<dyn FnOnce(&StopHandle) -> Result<()>>;
+type ReadyServer = Box<dyn FnOnce(&StopHandle) -> Result<()>>;
 
-fn prepare(front: Door, volume: &Volume, place: &Path) -> Result<Served> {
+fn prepare(front: Door, volume: &Volume, place: &Path) -> Result<ReadyServer> {
     let (backend, poll, stats) = (BackendChoice::Auto, Poll::default(), ExportStats::new(false));
     let (name, gate) = ("disk".to_owned(), volume.gate().clone());
     match front {
         Door::VhostUser => {
-            let front = Front::Listener(UnixListener::bind(place)?);
+            let front = FrontEnds::Listener(UnixListener::bind(place)?);
             let serial = String::new();
-            let disk = Disk { name, gate, block: 512, serial, queues: 1, queue_size: None, stats, front };
-            let log = Arc::new(|event: &vhost_user::Event| complain(event.is_trouble(), event));
-            let server =
-                vhost_user::Server::new(vec![disk], vhost_user::ServerOptions { backend, poll, grace: GRACE, log })?;
+            let disk = VhostDisk { name, gate, block: 512, serial, queues: 1, queue_size: None, stats, front };
+            let log = Arc::new(|event: &vhost_user::VhostEvent| complain(event.is_trouble(), event));
+            let server = vhost_user::VhostServer::new(
+                vec![disk],
+                vhost_user::VhostServerOptions { backend, poll, grace: GRACE, log },
+            )?;
             Ok(Box::new(move |stop| flushed(server.run(stop)?)))
         }
         Door::Nbd => {
             let minimum_block = gate.geometry().logical_block;
             let export = Export { name: String::new(), description: String::new(), gate, minimum_block, stats };
             let exports = Exports::new(vec![export], TlsMode::Off)?;
-            let options = nbd::ServerOptions {
+            let options = nbd::NbdServerOptions {
                 backend,
                 poll,
                 tls: None,
@@ -128,17 +130,17 @@ fn prepare(front: Door, volume: &Volume, place: &Path) -> Result<Served> {
                 log: Box::new(|event| complain(event.is_trouble(), &event)),
             };
             let listener = [Listener::Unix(UnixListener::bind(place)?)];
-            let server = nbd::Server::new(exports, options);
+            let server = nbd::NbdServer::new(exports, options);
             Ok(Box::new(move |stop| flushed(server.run(&listener, stop)?)))
         }
         Door::Fuse | Door::FuseUring => {
             let file = std::fs::File::create(place)?;
             let point = std::fs::canonicalize(place)?;
-            let (place, over, source) = (file.as_fd(), Over::File, name);
-            let wanted = Wanted { point, place, over, source, read_only: false, allow_other: false };
+            let (place, over, source) = (file.as_fd(), MountedOver::File, name);
+            let wanted = MountWanted { point, place, over, source, read_only: false, allow_other: false };
             let (mut mount, descriptors) = Mount::new(&wanted, 1)?;
             let gate = volume.gate_for_any_bytes()?;
-            let options = fuse::Options {
+            let options = fuse::FuseOptions {
                 backend,
                 poll,
                 cached: false,
@@ -149,8 +151,8 @@ fn prepare(front: Door, volume: &Volume, place: &Path) -> Result<Served> {
                 cut_off: Box::new(mount.breaker()),
             };
             Ok(Box::new(move |stop| {
-                let nodes = Arc::new(Nodes::new(Over::File, &gate, "disk", "", false));
-                let session = Session::start(&nodes, descriptors, options)?;
+                let nodes = Arc::new(Nodes::new(MountedOver::File, &gate, "disk", "", false));
+                let session = FuseSession::start(&nodes, descriptors, options)?;
                 let waited = session.wait(stop);
                 // Its clients have gone, and it is served until then.
                 let ended = mount.end();

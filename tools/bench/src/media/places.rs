@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use cryptline::size;
 use cryptline_engine::base::{PersistentMemory, PmemDevice, RamDevice};
-use cryptline_engine::btt::{Btt, BttDevice, Medium, NewTable};
+use cryptline_engine::btt::{Btt, BttDevice, BttMedium, NewTable};
 use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Fault, Gate, Submitted};
 use cryptline_sys::SharedMemory;
 use rustix::fs::FallocateFlags;
@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use super::BLOCK;
 use crate::error::{Of as _, Result, fail};
 use crate::load::request;
-use crate::report::{Direction, word};
+use crate::report::{DataDirection, word};
 use crate::volume::check_memory;
 
 /// Where Linux has a file system in memory.
@@ -36,16 +36,16 @@ pub const ON_STACK: &str = "on-stack request";
 pub const HEAP: &str = "heap request";
 
 /// One way to one medium.
-pub struct Way {
+pub struct MediumPath {
     /// For people.
     pub medium: &'static str,
     pub name: &'static str,
     walk: Walk,
 }
 
-impl Way {
+impl MediumPath {
     /// Moves the blocks at `offsets`.
-    pub fn walk(&mut self, direction: Direction, offsets: &[u64], slot: &mut Option<Buffer>) -> Result<()> {
+    pub fn walk(&mut self, direction: DataDirection, offsets: &[u64], slot: &mut Option<Buffer>) -> Result<()> {
         // Only what failed is put in words: that allocates.
         (self.walk)(direction, offsets, slot).or_else(|fault| {
             Err(fault).of(format_args!("{}: a {} by {} failed", self.medium, word(&direction), self.name))
@@ -66,7 +66,7 @@ pub fn folder(given: Option<&Path>) -> Result<PathBuf> {
 }
 
 /// The ways to all media, `bytes` bytes of data each, and what makes stores to the mapped file durable.
-pub fn make(bytes: u64, folder: &Path) -> Result<(Vec<Way>, String)> {
+pub fn make(bytes: u64, folder: &Path) -> Result<(Vec<MediumPath>, String)> {
     let table_bytes = bytes.saturating_add(bytes / 256).saturating_add(TABLE_LEAST);
     let needed = bytes.saturating_add(table_bytes).saturating_mul(2);
     check_memory(bytes, needed, " for all media together")?;
@@ -85,7 +85,7 @@ pub fn make(bytes: u64, folder: &Path) -> Result<(Vec<Way>, String)> {
     ] {
         let requests = [(ON_STACK, requests::<false>(&gate)?), (HEAP, requests::<true>(&gate)?)];
         let all = copy.map(|copy| (MEMCPY, copy)).into_iter().chain(requests);
-        ways.extend(all.map(|(name, walk)| Way { medium, name, walk }));
+        ways.extend(all.map(|(name, walk)| MediumPath { medium, name, walk }));
     }
     Ok((ways, how))
 }
@@ -116,7 +116,7 @@ fn reserve(file: &File, bytes: u64) -> std::io::Result<()> {
 }
 
 /// A new table of 4 KiB sectors.
-fn table<M: Medium>(medium: M) -> Result<Arc<Btt<M>>> {
+fn table<M: BttMedium>(medium: M) -> Result<Arc<Btt<M>>> {
     let new = NewTable { sector_size: BLOCK, uuid: [1; 16], is_zero: true };
     new.write(&medium, |_| {}).of("cannot make a table")?;
     Ok(Arc::new(Btt::open(medium, false).of("the new table")?))
@@ -127,16 +127,16 @@ const RING_ENTRIES: u32 = 8;
 
 /// Moves the blocks at some offsets, all from or into the buffer, which is lost with a request that
 /// fails.
-type Walk = Box<dyn FnMut(Direction, &[u64], &mut Option<Buffer>) -> Result<(), Fault>>;
+type Walk = Box<dyn FnMut(DataDirection, &[u64], &mut Option<Buffer>) -> Result<(), Fault>>;
 
 /// Copies blocks out of a medium or into it.
-fn copies(memory: Arc<impl Medium + 'static>) -> Walk {
+fn copies(memory: Arc<impl BttMedium + 'static>) -> Walk {
     Box::new(move |direction, offsets, slot| {
         let block = slot.as_deref_mut().ok_or(Fault::NotSupported)?;
         for &offset in offsets {
             match direction {
-                Direction::Read => memory.read(offset, block)?,
-                Direction::Write => memory.store(offset, block)?,
+                DataDirection::Read => memory.read(offset, block)?,
+                DataDirection::Write => memory.store(offset, block)?,
             }
             black_box(&mut *block);
         }
@@ -185,7 +185,7 @@ mod tests {
             let mut buffer = Some(crate::load::buffer(BLOCK).expect("a buffer"));
             for mut way in ways {
                 let last = [bytes - u64::from(BLOCK)];
-                way.walk(Direction::Write, &last, &mut buffer).expect("room");
+                way.walk(DataDirection::Write, &last, &mut buffer).expect("room");
             }
         }
         let left = std::fs::read_dir(folder.path()).expect("a folder").count();

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use cryptline_engine::base::RbdName;
-use cryptline_peers::ceph::{Node, Options, PROGRAMS};
+use cryptline_peers::ceph::{CephCluster, ClusterOptions, PROGRAMS};
 use tempfile::TempDir;
 
 use super::RbdArgs;
@@ -13,19 +13,19 @@ use crate::error::{Error, Of as _, Result, fail};
 use crate::programs;
 
 /// One daemon, so that each write is made once: what is compared is the client.
-const OPTIONS: Options = Options { osds: 1, replicas: 1, needs_keys: false };
+const OPTIONS: ClusterOptions = ClusterOptions { osds: 1, replicas: 1, needs_keys: false };
 /// Packages that the programs are in.
 const PACKAGES: &str = "ceph-mon, ceph-osd and ceph-common";
 
-pub struct Cluster {
+pub struct BenchCluster {
     conf: PathBuf,
     pool: String,
     // The daemons end before their folder goes.
-    node: Option<Node>,
+    node: Option<CephCluster>,
     _folder: Option<TempDir>,
 }
 
-impl Cluster {
+impl BenchCluster {
     /// Returns the cluster that the options describe.
     pub fn of(args: &RbdArgs) -> Result<Self> {
         if let Some(conf) = &args.conf {
@@ -38,7 +38,7 @@ impl Cluster {
             fail!("--pool {}: a cluster of this program's own has the pool {own}; use --conf too", args.pool);
         }
         let folder = tempfile::Builder::new().prefix("cryptline-rbd-").tempdir()?;
-        let node = Node::start(folder.path(), OPTIONS).of("cannot start a cluster")?;
+        let node = CephCluster::start(folder.path(), OPTIONS).of("cannot start a cluster")?;
         Ok(Self { conf: node.conf(), pool: args.pool.clone(), node: Some(node), _folder: Some(folder) })
     }
 

@@ -1,17 +1,17 @@
 //! The images, and each way to them.
 
-use cryptline::luks::format::Version;
+use cryptline::luks::format::LuksVersion;
 use cryptline::{Create, Open};
 use cryptline_engine::base::RbdDevice;
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{BackendChoice, Gate};
 
-use super::cluster::Cluster;
-use super::{WAYS, Way};
-use crate::contents::{Contents, sha256_of};
+use super::cluster::BenchCluster;
+use super::{Encrypter, WAYS};
+use crate::contents::{TestPattern, sha256_of};
 use crate::error::{Error, Of as _, Result, fail};
 use crate::images::PASSPHRASE;
-use crate::process::Stop;
+use crate::process::StopFlag;
 use crate::report::word;
 use crate::volume::cheap;
 
@@ -24,19 +24,19 @@ const LIVE: u64 = 4;
 const SEED: u64 = 0x6365_7068;
 
 /// An image for each way, which go with the value.
-pub struct Images<'a> {
-    cluster: &'a Cluster,
+pub struct RbdImages<'a> {
+    cluster: &'a BenchCluster,
     size: u64,
     /// Space that each takes without any data.
     empty: [u64; 3],
 }
 
-impl<'a> Images<'a> {
+impl<'a> RbdImages<'a> {
     /// Makes them, each with a clear disk of `size` bytes.
-    pub fn make(cluster: &'a Cluster, size: u64) -> Result<Self> {
+    pub fn make(cluster: &'a BenchCluster, size: u64) -> Result<Self> {
         let mut images = Self { cluster, size, empty: [0; 3] };
         for (at, way) in WAYS.into_iter().enumerate() {
-            let header = if way == Way::Plain { 0 } else { HEADER };
+            let header = if way == Encrypter::Plain { 0 } else { HEADER };
             let size = format!("{}B", size + header);
             let spec = cluster.spec(&name(way));
             // Always with objects of 4 MiB, and with what `rbd du` is quick by.
@@ -44,7 +44,7 @@ impl<'a> Images<'a> {
             let new = ["create", "--size", &size, "--object-size", "4M"];
             let words = [&new[..], &["--image-feature", features, &spec]].concat();
             cluster.rbd(&words)?;
-            if way != Way::Plain {
+            if way != Encrypter::Plain {
                 images.encrypt(way)?;
             }
             images.empty[at] = images.used(way)?;
@@ -53,8 +53,8 @@ impl<'a> Images<'a> {
     }
 
     /// One and the same format for both.
-    fn encrypt(&self, way: Way) -> Result<()> {
-        let create = Create::new(self.target(way)).format(cheap(Version::Luks2));
+    fn encrypt(&self, way: Encrypter) -> Result<()> {
+        let create = Create::new(self.target(way)).format(cheap(LuksVersion::Luks2));
         let made = create.passphrase(PASSPHRASE).create()?;
         if made.data_size != self.size {
             let (header, all) = (self.size + HEADER - made.data_size, self.size + HEADER);
@@ -65,13 +65,13 @@ impl<'a> Images<'a> {
 
     /// Fills all images, and compares what was written with what is read: what one of the two has encrypted, the other
     /// decrypts. The SHA-256 of the clear disk.
-    pub fn check(&self, stop: &Stop) -> Result<String> {
-        let contents = Contents::new(SEED);
+    pub fn check(&self, stop: &StopFlag) -> Result<String> {
+        let contents = TestPattern::new(SEED);
         let mut expected = String::new();
         for (image, writer, reader) in [
-            (Way::Plain, Way::Plain, Way::Plain),
-            (Way::Librbd, Way::Librbd, Way::Ours),
-            (Way::Ours, Way::Ours, Way::Librbd),
+            (Encrypter::Plain, Encrypter::Plain, Encrypter::Plain),
+            (Encrypter::Librbd, Encrypter::Librbd, Encrypter::Ours),
+            (Encrypter::Ours, Encrypter::Ours, Encrypter::Librbd),
         ] {
             stop.check()?;
             expected = contents.write_to(&self.open(image, writer)?, PIECE)?;
@@ -89,12 +89,12 @@ impl<'a> Images<'a> {
         Ok([plain?, librbd?, ours?])
     }
 
-    fn open(&self, image: Way, way: Way) -> Result<Gate> {
+    fn open(&self, image: Encrypter, way: Encrypter) -> Result<Gate> {
         let of = self.cluster.name(&name(image));
         Ok(match way {
-            Way::Plain => Gate::new(RbdDevice::open(&of, false)?),
-            Way::Librbd => Gate::new(RbdDevice::open_decrypted(&of, PASSPHRASE.as_bytes())?),
-            Way::Ours => {
+            Encrypter::Plain => Gate::new(RbdDevice::open(&of, false)?),
+            Encrypter::Librbd => Gate::new(RbdDevice::open_decrypted(&of, PASSPHRASE.as_bytes())?),
+            Encrypter::Ours => {
                 let open = Open::new(self.target(image)).discards(true);
                 open.passphrase(PASSPHRASE).open()?.gate().clone()
             }
@@ -121,7 +121,7 @@ impl<'a> Images<'a> {
     }
 
     /// Bytes that the cluster has allocated for an image.
-    fn used(&self, way: Way) -> Result<u64> {
+    fn used(&self, way: Encrypter) -> Result<u64> {
         let spec = self.cluster.spec(&name(way));
         let said = self.cluster.rbd(&["du", "--format", "json", &spec])?;
         let said: Option<serde_json::Value> = serde_json::from_str(&said).ok();
@@ -129,13 +129,13 @@ impl<'a> Images<'a> {
         used.ok_or_else(|| Error("`rbd du` does not say what the image takes".into()))
     }
 
-    fn target(&self, image: Way) -> String {
+    fn target(&self, image: Encrypter) -> String {
         let spec = self.cluster.spec(&name(image));
         format!("rbd:{spec}?conf={}", self.cluster.encoded_conf())
     }
 }
 
-impl Drop for Images<'_> {
+impl Drop for RbdImages<'_> {
     fn drop(&mut self) {
         if self.cluster.is_own() {
             return;
@@ -148,11 +148,11 @@ impl Drop for Images<'_> {
 }
 
 /// Not that of anybody else.
-fn name(way: Way) -> String {
+fn name(way: Encrypter) -> String {
     let image = match way {
-        Way::Plain => "plain",
-        Way::Librbd => "theirs",
-        Way::Ours => "ours",
+        Encrypter::Plain => "plain",
+        Encrypter::Librbd => "theirs",
+        Encrypter::Ours => "ours",
     };
     format!("cryptline-bench-{}-{image}", std::process::id())
 }

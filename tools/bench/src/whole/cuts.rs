@@ -9,8 +9,8 @@
 
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 
-use cryptline_luks::edit::{Change, Edit, LastSlot, NewSlot, Priority};
-use cryptline_luks::format::{FormatOptions, Version, format};
+use cryptline_luks::edit::{Edit, HeaderChange, LastSlot, NewSlot, Priority};
+use cryptline_luks::format::{FormatOptions, LuksVersion, format};
 use cryptline_luks::{UnlockOptions, read};
 use cryptline_sys::SecretBuf;
 
@@ -22,8 +22,8 @@ const SIZE: u64 = 3 << 20;
 /// The first two open the volume; the third comes with a change.
 const PASSPHRASES: [&[u8]; 3] = [b"first", b"second", b"third"];
 /// Which of [`PASSPHRASES`] open something.
-type Opens = [bool; 3];
-const BEFORE: Opens = [true, true, false];
+type OpensWith = [bool; 3];
+const BEFORE: OpensWith = [true, true, false];
 /// Sets of sectors that are tried of each epoch, beside those in order.
 const SHUFFLES: u64 = 4;
 /// Places in an epoch where it is cut in order: key material has hundreds of sectors.
@@ -46,19 +46,19 @@ impl Cuts {
 }
 
 /// Function that changes the header loaded from the disk.
-type Making = for<'a> fn(&'a Edit, &SecretBuf) -> Result<Change<'a>, cryptline_luks::Error>;
+type Making = for<'a> fn(&'a Edit, &SecretBuf) -> Result<HeaderChange<'a>, cryptline_luks::Error>;
 
 /// A change, and what may open a LUKS1 and a LUKS2 volume once it was begun; nothing where there is no such change.
-type Step = (Making, [&'static [Opens]; 2]);
+type CutStep = (Making, [&'static [OpensWith]; 2]);
 
-const SAME: &[Opens] = &[BEFORE];
-const ADDED: &[Opens] = &[BEFORE, [true, true, true]];
-const REMOVED: &[Opens] = &[BEFORE, [true, false, false]];
-const CHANGED: &[Opens] = &[BEFORE, [true, false, true]];
+const SAME: &[OpensWith] = &[BEFORE];
+const ADDED: &[OpensWith] = &[BEFORE, [true, true, true]];
+const REMOVED: &[OpensWith] = &[BEFORE, [true, false, false]];
+const CHANGED: &[OpensWith] = &[BEFORE, [true, false, true]];
 /// With one copy of the header, the new passphrase opens before the old one no longer does.
-const CHANGED_LUKS1: &[Opens] = &[BEFORE, [true, true, true], [true, false, true]];
+const CHANGED_LUKS1: &[OpensWith] = &[BEFORE, [true, true, true], [true, false, true]];
 
-const STEPS: [Step; 6] = [
+const STEPS: [CutStep; 6] = [
     (|edit, key| Ok(edit.add(key, PASSPHRASES[2], &new_slot())?.0), [ADDED, ADDED]),
     (|edit, key| Ok(edit.replace(1, key, PASSPHRASES[2], &new_slot())?.0), [CHANGED_LUKS1, CHANGED]),
     (|edit, _| edit.remove(1, LastSlot::Keep), [REMOVED, REMOVED]),
@@ -73,7 +73,7 @@ const STEPS: [Step; 6] = [
 /// A change that cannot be made at all.
 pub fn count() -> Result<Cuts> {
     let mut cuts = Cuts::default();
-    for (place, version) in [Version::Luks1, Version::Luks2].into_iter().enumerate() {
+    for (place, version) in [LuksVersion::Luks1, LuksVersion::Luks2].into_iter().enumerate() {
         let (before, key) = volume(version).of("header")?;
         for (make, opens) in STEPS.iter().filter(|(_, opens)| !opens[place].is_empty()) {
             cut_everywhere(&before, &key, *make, opens[place], &mut cuts).of("header")?;
@@ -86,10 +86,10 @@ fn cut_everywhere(
     before: &[u8],
     key: &SecretBuf,
     make: Making,
-    may_open: &[Opens],
+    may_open: &[OpensWith],
     cuts: &mut Cuts,
 ) -> Result<(), cryptline_luks::Error> {
-    let mut disk = Disk { bytes: Cursor::new(before.to_vec()), done: Vec::new() };
+    let mut disk = RecordingDisk { bytes: Cursor::new(before.to_vec()), done: Vec::new() };
     let edit = Edit::load(&mut disk, SIZE)?;
     make(&edit, key)?.commit(&mut disk, SIZE)?;
     each_cut(before, &disk.done, |left| {
@@ -100,13 +100,13 @@ fn cut_everywhere(
 }
 
 fn new_slot() -> NewSlot {
-    let FormatOptions { kdf, cost, .. } = cheap(Version::Luks2);
+    let FormatOptions { kdf, cost, .. } = cheap(LuksVersion::Luks2);
     NewSlot { kdf, cost, ..NewSlot::default() }
 }
 
 /// A volume with the first two passphrases.
-fn volume(version: Version) -> Result<(Vec<u8>, SecretBuf), cryptline_luks::Error> {
-    let data_offset = (version == Version::Luks2).then_some(1 << 20);
+fn volume(version: LuksVersion) -> Result<(Vec<u8>, SecretBuf), cryptline_luks::Error> {
+    let data_offset = (version == LuksVersion::Luks2).then_some(1 << 20);
     let options = FormatOptions { key_len: 32, data_offset, ..cheap(version) };
     let mut device = Cursor::new(vec![0; 3 << 20]);
     let key = format(&mut device, SIZE, PASSPHRASES[0], &options)?;
@@ -116,7 +116,7 @@ fn volume(version: Version) -> Result<(Vec<u8>, SecretBuf), cryptline_luks::Erro
     Ok((device.into_inner(), key))
 }
 
-fn opens(disk: &[u8], key: &SecretBuf) -> Opens {
+fn opens(disk: &[u8], key: &SecretBuf) -> OpensWith {
     let mut device = Cursor::new(disk);
     let Ok(header) = read(&mut device, SIZE) else {
         return [false; 3];
@@ -128,21 +128,21 @@ fn opens(disk: &[u8], key: &SecretBuf) -> Opens {
 }
 
 /// A write, by its place; a flush where it has no bytes.
-type Done = (usize, Vec<u8>);
+type DoneWrite = (usize, Vec<u8>);
 
 /// A disk that remembers what was done to it.
-struct Disk {
+struct RecordingDisk {
     bytes: Cursor<Vec<u8>>,
-    done: Vec<Done>,
+    done: Vec<DoneWrite>,
 }
 
-impl Read for Disk {
+impl Read for RecordingDisk {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         self.bytes.read(out)
     }
 }
 
-impl Write for Disk {
+impl Write for RecordingDisk {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let offset = usize::try_from(self.bytes.position()).map_err(io::Error::other)?;
         let written = self.bytes.write(bytes)?;
@@ -156,14 +156,14 @@ impl Write for Disk {
     }
 }
 
-impl Seek for Disk {
+impl Seek for RecordingDisk {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.bytes.seek(to)
     }
 }
 
 /// Shows `judge` each disk that a cut may leave.
-fn each_cut(before: &[u8], done: &[Done], mut judge: impl FnMut(&[u8])) {
+fn each_cut(before: &[u8], done: &[DoneWrite], mut judge: impl FnMut(&[u8])) {
     let mut durable = before.to_vec();
     judge(&durable);
     let mut seed = 1_u64;
@@ -191,7 +191,7 @@ fn each_cut(before: &[u8], done: &[Done], mut judge: impl FnMut(&[u8])) {
 }
 
 /// Pieces of a write, none of which crosses a sector's border.
-fn pieces((offset, bytes): &Done) -> impl Iterator<Item = (usize, &[u8])> {
+fn pieces((offset, bytes): &DoneWrite) -> impl Iterator<Item = (usize, &[u8])> {
     let offset = *offset;
     let first = (SECTOR - offset % SECTOR).min(bytes.len());
     let (head, rest) = bytes.split_at(first);
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn header_that_opens_with_other_passphrases_is_not_survived() {
-        let (before, key) = volume(Version::Luks2).unwrap();
+        let (before, key) = volume(LuksVersion::Luks2).unwrap();
         let mut cuts = Cuts::default();
         // As if the second passphrase had to stay.
         cut_everywhere(&before, &key, STEPS[2].0, SAME, &mut cuts).unwrap();

@@ -34,12 +34,12 @@ pub struct Write {
 }
 
 /// Threads that encrypt, and what they have encrypted.
-pub struct Pool {
-    shared: Arc<Shared>,
+pub struct EncryptingPool {
+    shared: Arc<PoolShared>,
     /// Has room for every write in flight.
     results: Receiver<Write>,
     threads: Vec<JoinHandle<()>>,
-    zones: Vec<Zone>,
+    zones: Vec<EncryptedWrites>,
     zone_size: u64,
     /// Bytes of a write.
     block: u64,
@@ -47,7 +47,7 @@ pub struct Pool {
 
 /// The threads' own. They wait in `more`, which wakes one for each write: in a channel that they take turns at, each
 /// write would wake the next in line as well, and the pool would be slower than it need be.
-struct Shared {
+struct PoolShared {
     /// `None` once the threads are to end.
     jobs: Mutex<Option<VecDeque<Write>>>,
     more: Condvar,
@@ -57,24 +57,24 @@ struct Shared {
 
 /// Writes that are encrypted and wait for their turn.
 #[derive(Default)]
-struct Zone {
+struct EncryptedWrites {
     waiting: [Option<Write>; PLACES],
     /// Number of the write whose turn it is.
     next: u64,
 }
 
-impl Pool {
+impl EncryptingPool {
     /// Starts the threads, which wake the submitter when one of them has done something.
     pub fn new(cipher: SectorCipher, threads: u32, submitter: Waker, zone_size: u64) -> io::Result<Self> {
         let jobs = Mutex::new(Some(VecDeque::with_capacity(PLACES)));
-        let shared = Arc::new(Shared { jobs, more: Condvar::new(), cipher, submitter });
+        let shared = Arc::new(PoolShared { jobs, more: Condvar::new(), cipher, submitter });
         let (done, results) = sync_channel(PLACES);
         let start = |_| {
             let (shared, done) = (Arc::clone(&shared), done.clone());
             std::thread::Builder::new().name("pool".into()).spawn(move || shared.work(&done))
         };
         let threads = (0..threads).map(start).collect::<Result<_, _>>()?;
-        let zones = (0..ZONES).map(|_| Zone::default()).collect();
+        let zones = (0..ZONES).map(|_| EncryptedWrites::default()).collect();
         Ok(Self { shared, results, threads, zones, zone_size, block: 1 })
     }
 
@@ -106,7 +106,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for EncryptingPool {
     fn drop(&mut self) {
         *lock(&self.shared.jobs) = None;
         self.shared.more.notify_all();
@@ -117,7 +117,7 @@ impl Drop for Pool {
     }
 }
 
-impl Shared {
+impl PoolShared {
     fn work(&self, done: &SyncSender<Write>) {
         while let Some(mut write) = self.next() {
             self.cipher.encrypt_in_place(write.offset / 512, &mut write.buffer);

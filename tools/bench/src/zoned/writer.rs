@@ -7,24 +7,24 @@ use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{BackendChoice, Gate, ZoneAction};
 
 use super::ZONES;
-use super::pool::{DEPTH_MAX, Pool, Write};
-use crate::contents::Contents;
+use super::pool::{DEPTH_MAX, EncryptingPool, Write};
+use crate::contents::TestPattern;
 use crate::error::{Of as _, Result};
-use crate::load::{Calls, Transport, each};
-use crate::report::{Direction, Pattern, Shape};
+use crate::load::{ChannelCalls, LoadTransport, each};
+use crate::report::{DataDirection, LoadShape, Pattern};
 
 /// Largest write.
 const BLOCK_MAX: u32 = 128 << 10;
 
 /// Writes of so many bytes, so many in flight, to so many zones side by side.
 #[derive(Clone, Copy, Debug)]
-pub struct Load {
+pub struct ZoneLoad {
     pub block: u32,
     pub depth: u32,
     pub zones: u64,
 }
 
-impl Load {
+impl ZoneLoad {
     /// All that are measured.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..8).map(|index| Self {
@@ -40,39 +40,40 @@ impl Load {
         format!("{}, {} zone{plural}", self.shape().title(), self.zones)
     }
 
-    pub fn shape(&self) -> Shape {
-        Shape::new(Direction::Write, Pattern::Sequential, self.block, self.depth)
+    pub fn shape(&self) -> LoadShape {
+        LoadShape::new(DataDirection::Write, Pattern::Sequential, self.block, self.depth)
     }
 }
 
 /// The offsets of a load's writes, each zone in turn from its start on, until the zones are full.
-pub fn offsets(load: Load, zone_size: u64) -> impl Iterator<Item = u64> {
+pub fn offsets(load: ZoneLoad, zone_size: u64) -> impl Iterator<Item = u64> {
     let block = u64::from(load.block);
     (0..zone_size / block * load.zones).map(move |index| index % load.zones * zone_size + index / load.zones * block)
 }
 
 /// A way to write to a zoned device.
-pub struct Writer {
-    calls: Calls,
+pub struct ZoneWriter {
+    calls: ChannelCalls,
     blocking: Blocking,
     /// Threads that encrypt where the device below does not.
-    pool: Option<Pool>,
+    pool: Option<EncryptingPool>,
     /// Data to write; otherwise the bytes that are there.
-    contents: Option<Contents>,
+    contents: Option<TestPattern>,
 }
 
-impl Writer {
+impl ZoneWriter {
     /// Into the zoned device behind `gate`.
     pub fn new(gate: &Gate) -> Result<Self> {
-        let shape = Shape { direction: Direction::Write, block: BLOCK_MAX, depth: DEPTH_MAX, ..Shape::default() };
-        let (calls, blocking) = (Calls::open(gate, shape)?, Blocking::new(gate, BackendChoice::Auto)?);
+        let shape =
+            LoadShape { direction: DataDirection::Write, block: BLOCK_MAX, depth: DEPTH_MAX, ..LoadShape::default() };
+        let (calls, blocking) = (ChannelCalls::open(gate, shape)?, Blocking::new(gate, BackendChoice::Auto)?);
         Ok(Self { calls, blocking, pool: None, contents: None })
     }
 
     /// The same, with threads that encrypt what is written.
     pub fn with_pool(mut self, cipher: SectorCipher, threads: u32, zone_size: u64) -> Result<Self> {
         let waker = self.calls.waker()?;
-        self.pool = Some(Pool::new(cipher, threads, waker, zone_size).of("cannot start threads")?);
+        self.pool = Some(EncryptingPool::new(cipher, threads, waker, zone_size).of("cannot start threads")?);
         Ok(self)
     }
 
@@ -80,9 +81,9 @@ impl Writer {
     /// bytes that are there, or those that belong to each place. Bytes in a second.
     pub fn write(
         &mut self,
-        load: &Load,
+        load: &ZoneLoad,
         offsets: impl Iterator<Item = u64>,
-        contents: Option<Contents>,
+        contents: Option<TestPattern>,
         time: Duration,
     ) -> Result<f64> {
         self.calls.set_block(load.block);
@@ -98,7 +99,7 @@ impl Writer {
     }
 }
 
-impl Transport for Writer {
+impl LoadTransport for ZoneWriter {
     fn size(&self) -> u64 {
         self.calls.size()
     }
@@ -120,7 +121,7 @@ impl Transport for Writer {
     /// something or the pool wakes the ring.
     fn collect(&mut self, wait: bool, ended: &mut Vec<usize>) -> Result<()> {
         self.calls.collect(wait, ended)?;
-        while let Some(Write { offset, slot, buffer }) = self.pool.as_mut().and_then(Pool::next_in_order) {
+        while let Some(Write { offset, slot, buffer }) = self.pool.as_mut().and_then(EncryptingPool::next_in_order) {
             *self.calls.buffer(slot) = Some(buffer);
             if self.calls.submit(slot, offset)? {
                 ended.push(slot);
@@ -136,7 +137,7 @@ mod tests {
 
     #[test]
     fn zones_are_written_in_turn_from_their_start_to_their_end() {
-        let load = Load { block: 4096, depth: 1, zones: 2 };
+        let load = ZoneLoad { block: 4096, depth: 1, zones: 2 };
         let offsets: Vec<u64> = offsets(load, 8192).collect();
         assert_eq!(offsets, [0, 8192, 4096, 12288]);
     }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use cryptline_peers::Background;
+use cryptline_peers::BackgroundProgram;
 
 use super::*;
 
@@ -193,7 +193,7 @@ fn a_signal_ends_the_servers_and_leaves_nothing_behind() {
     in_folder([], |program, dir| {
         let mut command = bench(["doors", "--size=16M", "--rounds=10000", "--dir"]);
         command.arg(dir).args(GUEST).arg("--program").arg(program).env("PATH", "");
-        let mut process = Background::spawn(&mut command);
+        let mut process = BackgroundProgram::spawn(&mut command);
         let is_serving = || {
             let inside = fs::read_dir(dir).expect("a folder").next()?.ok()?;
             inside.path().join("socket").exists().then_some(())

@@ -5,9 +5,9 @@
 //! bits choose the part), a length in one, the bytes.
 
 use crate::each_patch;
-use cryptline_engine::btt::info::Info;
+use cryptline_engine::btt::info::InfoBlock;
 use cryptline_engine::btt::layout::START_V1;
-use cryptline_engine::btt::{Btt, Medium, NewTable, check, locate};
+use cryptline_engine::btt::{Btt, BttMedium, NewTable, check, locate};
 use cryptline_sys::SharedMemory;
 
 const SIZE: usize = (16 << 20) + 4096;
@@ -31,8 +31,8 @@ pub fn target(data: &[u8]) {
     });
     let mut block = [0; 4096];
     memory.read(START_V1.try_into().expect("small"), &mut block);
-    if let Ok(info) = Info::parse(&block) {
-        assert_eq!(Info::parse(&info.encode()), Ok(info));
+    if let Ok(info) = InfoBlock::parse(&block) {
+        assert_eq!(InfoBlock::parse(&info.encode()), Ok(info));
     }
     if choices & 2 != 0 {
         // Nonsense under a right checksum goes further.

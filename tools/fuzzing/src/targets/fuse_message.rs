@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use cryptline_engine::base::RamDevice;
 use cryptline_engine::{BackendChoice, Gate};
-use cryptline_serve::fuse::{Nodes, Options, Over, Session};
+use cryptline_serve::fuse::{FuseOptions, FuseSession, MountedOver, Nodes};
 use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 
@@ -32,17 +32,17 @@ const GETATTR: u8 = 3;
 const INIT: u32 = 26;
 
 /// The kernel's end of the session.
-struct Kernel {
+struct FuseKernel {
     socket: UnixDatagram,
     unique: u64,
     answer: Vec<u8>,
-    session: Session,
+    session: FuseSession,
 }
 
 /// Tries one input.
 pub fn target(data: &[u8]) {
-    static KERNEL: OnceLock<Mutex<Kernel>> = OnceLock::new();
-    let kernel = KERNEL.get_or_init(|| Mutex::new(Kernel::start()));
+    static KERNEL: OnceLock<Mutex<FuseKernel>> = OnceLock::new();
+    let kernel = KERNEL.get_or_init(|| Mutex::new(FuseKernel::start()));
     let mut kernel = kernel.lock().expect("no run has failed");
     let mut wanted = Vec::new();
     let mut rest = data;
@@ -60,16 +60,16 @@ pub fn target(data: &[u8]) {
     assert!(!kernel.session.is_over());
 }
 
-impl Kernel {
+impl FuseKernel {
     fn start() -> Self {
         let (ours, theirs) = UnixDatagram::pair().expect("a pair of sockets");
         let limit = Some(Duration::from_secs(8));
         ours.set_read_timeout(limit).expect("a limit");
         let gate = |size| Gate::new(RamDevice::new(size).expect("memory"));
-        let mut nodes = Nodes::new(Over::Folder, &gate(SIZE), "disk", "one\n", false);
+        let mut nodes = Nodes::new(MountedOver::Folder, &gate(SIZE), "disk", "one\n", false);
         nodes.add(&gate(SIZE / 2), "other", "two\n");
         let nodes = nodes.with_last_word([7; 16]);
-        let options = Options {
+        let options = FuseOptions {
             backend: BackendChoice::Syscalls,
             poll: Poll::default(),
             cached: false,
@@ -85,7 +85,7 @@ impl Kernel {
         }
         ours.send(&message(INIT, 0, 1, &first, &[])).expect("sent");
         let descriptors = vec![OwnedFd::from(theirs)];
-        let session = Session::start(&Arc::new(nodes), descriptors, options).expect("a session");
+        let session = FuseSession::start(&Arc::new(nodes), descriptors, options).expect("a session");
         let mut answer = vec![0; 1 << 20];
         assert_eq!(ours.recv(&mut answer).expect("an answer"), 80);
         Self { socket: ours, unique: 1, answer, session }

@@ -3,7 +3,7 @@
 //! Input: one byte whose bits 0 and 1 say which copies get a fitting checksum, then the first
 //! bytes of the disk. The second copy starts where the first one ends.
 
-use crate::{Disk, seal_at, use_header};
+use crate::{SparseDisk, seal_at, use_header};
 
 /// Bytes of a copy in the seeds: the smallest the format allows.
 const COPY: usize = 0x4000;
@@ -26,5 +26,5 @@ pub fn target(data: &[u8]) {
     if mode & 2 != 0 {
         seal_at(&mut image, COPY);
     }
-    use_header(Disk::new(image, 64 << 20));
+    use_header(SparseDisk::new(image, 64 << 20));
 }

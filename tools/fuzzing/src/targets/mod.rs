@@ -18,13 +18,13 @@ use cryptline_engine::BackendChoice;
 use cryptline_nbd::NbdUri;
 use cryptline_serve::vhost_user::probe;
 
-use crate::{Disk, luks2_with_json, use_header};
+use crate::{SparseDisk, luks2_with_json, use_header};
 
 /// Name and function of a target. `fuzz/corpus` has a folder of that name.
-pub type Target = (&'static str, fn(&[u8]));
+pub type FuzzTarget = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: &[Target] = &[
+pub const TARGETS: &[FuzzTarget] = &[
     ("btt_image", btt_image::target),
     ("clevis_token", clevis_token),
     ("dm_table", dm_table::target),
@@ -65,14 +65,14 @@ fn clevis_token(input: &[u8]) {
 /// A LUKS1 header behind the number of 4 KiB blocks that its disk has.
 fn luks1_header(data: &[u8]) {
     if let Some((units, head)) = data.split_first_chunk::<4>() {
-        use_header(Disk::new(head.to_vec(), u64::from(u32::from_be_bytes(*units)) * 4096));
+        use_header(SparseDisk::new(head.to_vec(), u64::from(u32::from_be_bytes(*units)) * 4096));
     }
 }
 
 /// The JSON of a LUKS2 header whose checksums fit.
 fn luks2_json(json: &[u8]) {
     if let Some(image) = luks2_with_json(json) {
-        use_header(Disk::new(image, 64 << 20));
+        use_header(SparseDisk::new(image, 64 << 20));
     }
 }
 

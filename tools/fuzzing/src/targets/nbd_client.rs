@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::liar::{Liar, SIZE, Script};
+use crate::liar::{Liar, LiarScript, SIZE};
 use cryptline_engine::base::NbdDevice;
 use cryptline_engine::{Buffer, Channel, Fault, Gate, Op, Request, Submitted};
 use cryptline_nbd::NbdUri;
@@ -36,7 +36,7 @@ pub fn target(data: &[u8]) {
     let (records, _) = records.as_chunks::<6>();
     let records = &records[..records.len().min(RECORDS_MAX)];
     let [how, flags, least, most, at, bits, from, batch] = *setup;
-    let server = Liar::start(Script {
+    let server = Liar::start(LiarScript {
         flags: u16::from(flags) << 1,
         structured: how & 2 != 0,
         allocation: how & 4 != 0,

@@ -4,9 +4,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use cryptline_nbd::{BlockSizes, Capabilities, ExportInfo, Handshake, ProtocolError, ServerOffer, Step, TlsMode};
+use cryptline_nbd::{BlockSizes, Capabilities, ExportInfo, Handshake, NextStep, ProtocolError, ServerOffer, TlsMode};
 
-type Trace = (Vec<u8>, Vec<Step>, Result<usize, ProtocolError>);
+type Trace = (Vec<u8>, Vec<NextStep>, Result<usize, ProtocolError>);
 
 static OFFERS: LazyLock<[Arc<ServerOffer>; 3]> =
     LazyLock::new(|| [TlsMode::Off, TlsMode::On, TlsMode::Require].map(offer));
@@ -50,8 +50,8 @@ fn run(offer: &Arc<ServerOffer>, input: &[u8], piece: usize) -> Trace {
         };
         consumed += progress.consumed;
         assert!(consumed <= end && progress.consumed > 0);
-        if progress.step != Step::NeedMore {
-            let over = matches!(progress.step, Step::Transmission(_) | Step::Close);
+        if progress.step != NextStep::NeedMore {
+            let over = matches!(progress.step, NextStep::Transmission(_) | NextStep::Close);
             steps.push(progress.step);
             if over {
                 break;

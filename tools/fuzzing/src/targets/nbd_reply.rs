@@ -7,15 +7,15 @@ use cryptline_nbd::incoming::parse_incoming;
 use cryptline_nbd::negotiate::{greet, negotiate};
 
 /// A server that says what it says, whatever it hears.
-struct Script<'a>(&'a [u8]);
+struct ScriptedServer<'a>(&'a [u8]);
 
-impl Read for Script<'_> {
+impl Read for ScriptedServer<'_> {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         self.0.read(target)
     }
 }
 
-impl Write for Script<'_> {
+impl Write for ScriptedServer<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         Ok(bytes.len())
     }
@@ -45,7 +45,7 @@ pub fn target(data: &[u8]) {
     }
     // The fixed start of each handshake, so that what follows is looked at.
     let script = [&b"NBDMAGICIHAVEOPT\0\x03"[..], data].concat();
-    let mut server = Script(&script);
+    let mut server = ScriptedServer(&script);
     if greet(&mut server).is_ok()
         && let Ok(agreed) = negotiate(&mut server, "x")
     {

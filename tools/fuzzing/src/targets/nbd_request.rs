@@ -4,7 +4,7 @@
 //! 4 KiB, then requests of 28 bytes.
 
 use cryptline_nbd::export::DEFAULT_MAX_PAYLOAD;
-use cryptline_nbd::{Command, ExportLimits, Rejection, TransmissionFlags, client, parse_request, validate};
+use cryptline_nbd::{ExportLimits, NbdCommand, Rejection, TransmissionFlags, client, parse_request, validate};
 
 /// Tries one input.
 pub fn target(data: &[u8]) {
@@ -27,8 +27,8 @@ pub fn target(data: &[u8]) {
         };
         assert_eq!(client::request(&header), *bytes);
         match validate(&header, &limits) {
-            Ok(Command::Disconnect) => return,
-            Ok(Command::Flush) => assert_eq!((header.offset, header.length), (0, 0)),
+            Ok(NbdCommand::Disconnect) => return,
+            Ok(NbdCommand::Flush) => assert_eq!((header.offset, header.length), (0, 0)),
             Ok(_) => {
                 let end = u128::from(header.offset) + u128::from(header.length);
                 assert!(end <= u128::from(limits.size) && header.length > 0);

@@ -14,13 +14,13 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-use crate::session::{Client, Pace, SIZE};
+use crate::session::{ClientPace, SIZE, SessionClient};
 use cryptline_engine::Gate;
 use cryptline_engine::base::RamDevice;
 use cryptline_engine::layer::{FaultDevice, FaultPlan, FaultRule};
 use cryptline_nbd::TlsMode;
 use cryptline_serve::lane::Poll;
-use cryptline_serve::nbd::{Export, Exports, Listener, Server, ServerOptions, StopHandle};
+use cryptline_serve::nbd::{Export, Exports, Listener, NbdServer, NbdServerOptions, StopHandle};
 use cryptline_serve::stats::ExportStats;
 
 /// A session longer than this finds nothing that a shorter one does not.
@@ -43,7 +43,7 @@ pub fn target(data: &[u8]) {
         stats: ExportStats::new(true),
     };
     let exports = Exports::new(vec![export], TlsMode::Off).expect("an offer");
-    let options = ServerOptions {
+    let options = NbdServerOptions {
         backend: super::backend(*setup),
         poll: Poll::default(),
         tls: None,
@@ -54,16 +54,16 @@ pub fn target(data: &[u8]) {
         grace: Duration::from_millis(100),
         log: Box::new(|_| ()),
     };
-    let server = Server::new(exports, options);
+    let server = NbdServer::new(exports, options);
     let stop = StopHandle::new().expect("an eventfd");
     let pulled = stop.clone();
     let served = thread::spawn(move || {
         // The last flush fails where the plan says so.
         let _ = server.run(&listener, &pulled).expect("it could listen");
     });
-    let pace = if setup & 2 == 0 { Pace::Lockstep } else { Pace::Pipelined };
+    let pace = if setup & 2 == 0 { ClientPace::Lockstep } else { ClientPace::Pipelined };
     let stream = UnixStream::connect_addr(&address).expect("connected");
-    let client = Client::connect(stream, setup & 4 != 0, pace);
+    let client = SessionClient::connect(stream, setup & 4 != 0, pace);
     let (records, _) = records.as_chunks::<8>();
     client.send(&records[..records.len().min(RECORDS_MAX)]);
     stop.stop();

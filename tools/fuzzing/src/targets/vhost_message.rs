@@ -21,7 +21,7 @@ use cryptline_engine::{BackendChoice, Gate};
 use cryptline_serve::StopHandle;
 use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
-use cryptline_serve::vhost_user::{Disk, Front, Server, ServerOptions};
+use cryptline_serve::vhost_user::{FrontEnds, VhostDisk, VhostServer, VhostServerOptions};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -39,7 +39,7 @@ const HAS_CHANNEL: u8 = 0x10;
 /// Tries one input.
 pub fn target(data: &[u8]) {
     let (ours, theirs) = UnixStream::pair().expect("a pair");
-    let disk = Disk {
+    let disk = VhostDisk {
         name: "disk".to_owned(),
         gate: Gate::new(RamDevice::new(SIZE).expect("memory")),
         block: 512,
@@ -47,15 +47,15 @@ pub fn target(data: &[u8]) {
         queues: 2,
         queue_size: None,
         stats: ExportStats::new(false),
-        front: Front::Connected(theirs),
+        front: FrontEnds::Connected(theirs),
     };
-    let options = ServerOptions {
+    let options = VhostServerOptions {
         backend: BackendChoice::Syscalls,
         poll: Poll::default(),
         grace: Duration::from_millis(100),
         log: Arc::new(|_| ()),
     };
-    let server = Server::new(vec![disk], options).expect("a disk like others");
+    let server = VhostServer::new(vec![disk], options).expect("a disk like others");
     let stop = StopHandle::new().expect("an eventfd");
     thread::scope(|scope| {
         let served = scope.spawn(|| server.run(&stop));

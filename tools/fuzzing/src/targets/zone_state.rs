@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::io;
 
 use crate::each_patch;
-use cryptline_engine::zone::journal::{Journal, StateStore, create, load};
+use cryptline_engine::zone::journal::{StateStore, ZoneJournal, create, load};
 use cryptline_engine::zone::state::{BLOCK, Block, finish};
 use cryptline_engine::zone::{ZoneLayout, ZoneTable};
 
@@ -67,7 +67,7 @@ pub fn target(data: &[u8]) {
     }
     let _ = table.finish(index);
     if loaded.lost.is_empty() {
-        let journal = Journal::open(Box::new(store), &loaded).expect("memory does not fail");
+        let journal = ZoneJournal::open(Box::new(store), &loaded).expect("memory does not fail");
         let mut unsaved = Vec::new();
         table.each_unsaved(|index, saved| unsaved.push((index, saved)));
         journal.commit(&unsaved, &table).expect("memory does not fail");

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use super::Options;
+use super::ClusterOptions;
 
 /// Of a cluster in `folder`.
-pub(super) fn text(folder: &Path, fsid: &str, port: u16, options: Options) -> String {
+pub(super) fn text(folder: &Path, fsid: &str, port: u16, options: ClusterOptions) -> String {
     let root = folder.display();
     let auth = if options.needs_keys { "cephx" } else { "none" };
     let replicas = options.replicas;

@@ -16,7 +16,7 @@ use std::arch::asm;
 use crate::cpu::detection::Armv8;
 use crate::iv::IvSequence;
 use crate::xts::driver::{Aligned, FIRST_SECTORS, REGISTERS, Tweaked, field_by_field, xts_ivs, xts_kernel};
-use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
+use crate::xts::keys::{RoundKey, Schedule, XtsKeys, opaque};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 
 /// Bytes in a unit.

@@ -19,7 +19,7 @@ use std::arch::x86_64::{
 use crate::cpu::detection::Avx512;
 use crate::iv::IvSequence;
 use crate::xts::driver::{Aligned, FIRST_SECTORS, REGISTERS, Tweaked, each, field_by_field, xts_ivs, xts_kernel};
-use crate::xts::keys::{Keys, RoundKey, Schedule, opaque};
+use crate::xts::keys::{RoundKey, Schedule, XtsKeys, opaque};
 use crate::xts::x86::registers::{registers, wide_registers};
 use crate::xts::{BLOCK_BYTES, XtsKernel, advance, from_bytes, to_bytes};
 

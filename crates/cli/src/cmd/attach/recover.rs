@@ -12,7 +12,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use crate::CliError;
 use crate::attached::background;
 use crate::attached::orphans;
-use crate::attached::state::{self, Driver, State, number_of};
+use crate::attached::state::{self, AttachDriver, DeviceRecord, number_of};
 use crate::output::complain;
 
 /// How long a server may take to end before it is said what it does.
@@ -25,7 +25,7 @@ const PATIENCE: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 pub fn run(device: &Path, replaces: bool) -> Result<ExitCode, CliError> {
     let known = known(device)?;
     let device = known.device.display();
-    if known.driver != Driver::Ublk {
+    if known.driver != AttachDriver::Ublk {
         return Err(CliError::device(format!(
             "{device} is no ublk device, so nothing has waited for a new server; \
              `cryptline detach` removes it"
@@ -95,12 +95,12 @@ pub fn run(device: &Path, replaces: bool) -> Result<ExitCode, CliError> {
     Ok(started)
 }
 
-fn served(by: &State) -> CliError {
+fn served(by: &DeviceRecord) -> CliError {
     CliError::busy(format!("{} is served, by process {}", by.device.display(), by.pid))
 }
 
 /// Returns what is known of a device.
-fn known(device: &Path) -> Result<State, CliError> {
+fn known(device: &Path) -> Result<DeviceRecord, CliError> {
     state::of(device).map_err(|unknown| match orphans::of(device) {
         Some(orphan) => CliError::device(format!(
             "{device} cannot be recovered: what it was attached with is not known any more; `cryptline detach` \
@@ -112,7 +112,7 @@ fn known(device: &Path) -> Result<State, CliError> {
 }
 
 /// Waits until a server has ended, and says what for where that takes long.
-fn wait_for_end(known: &State, server: &OwnedFd) {
+fn wait_for_end(known: &DeviceRecord, server: &OwnedFd) {
     let mut polled = [PollFd::new(server, PollFlags::IN)];
     let mut limit = Some(PATIENCE);
     loop {
@@ -133,7 +133,7 @@ fn wait_for_end(known: &State, server: &OwnedFd) {
 }
 
 /// Has the server of a device leave it to the next one, and waits for that.
-fn replace(known: &State, server: &OwnedFd) -> Result<(), CliError> {
+fn replace(known: &DeviceRecord, server: &OwnedFd) -> Result<(), CliError> {
     let device = known.device.display();
     let possible = number_of(&known.device).map(ublk::hand_over_of);
     match possible.unwrap_or(Ok(HandOver::NotOfDevice))? {
@@ -162,7 +162,7 @@ fn replace(known: &State, server: &OwnedFd) -> Result<(), CliError> {
     wait_for_end(known, server);
     match state::of(&known.device)? {
         left if !left.is_of_same_server(known) => Err(served(&left)),
-        State { failure: Some(why), .. } => Err(CliError::device(format!(
+        DeviceRecord { failure: Some(why), .. } => Err(CliError::device(format!(
             "{device}: {why}; what was written lately may be lost, and what is asked of it waits for \
              `cryptline attach --recover {device}`"
         ))),

@@ -2,11 +2,11 @@
 
 use std::hint::black_box;
 
-use cryptline_cipher::ceiling::{Share, Width};
-use cryptline_cipher::{Backend, SectorCipher};
+use cryptline_cipher::ceiling::{AesWidth, CeilingShare};
+use cryptline_cipher::{SectorCipher, XtsBackend};
 
-use super::ciphers::Direction;
-use super::report::Figure;
+use super::ciphers::CipherDirection;
+use super::report::BenchmarkFigure;
 use super::work::buffer;
 use crate::CliError;
 
@@ -18,10 +18,10 @@ const SAMPLES: usize = 401;
 const ROUNDS: u32 = 14;
 
 /// A figure, and what is measured for it.
-struct Shape {
+struct MeasuredShape {
     cipher: &'static str,
     key_bits: usize,
-    direction: Direction,
+    direction: CipherDirection,
     /// Bytes in a cipher sector and in a request.
     sector: u32,
     request: u32,
@@ -30,42 +30,50 @@ struct Shape {
     goal: f64,
 }
 
-const FIGURES: [Shape; 8] = [
+const FIGURES: [MeasuredShape; 8] = [
     xts(512, 4096, "xts256_512_4k_of_ceiling", 0.90),
     xts(4096, 4096, "xts256_4096_4k_of_ceiling", 0.90),
     xts(512, 65536, "xts256_512_64k_of_ceiling", 0.95),
     xts(4096, 65536, "xts256_4096_64k_of_ceiling", 0.95),
     // Within a sector each block waits for the one before, so encryption needs many sectors.
-    cbc(Direction::Encrypt, 512, "cbc256_512_64k_encrypt_of_ceiling", 0.5),
-    cbc(Direction::Decrypt, 512, "cbc256_512_64k_decrypt_of_ceiling", 0.8),
-    cbc(Direction::Encrypt, 4096, "cbc256_4096_64k_encrypt_of_ceiling", 0.5),
-    cbc(Direction::Decrypt, 4096, "cbc256_4096_64k_decrypt_of_ceiling", 0.8),
+    cbc(CipherDirection::Encrypt, 512, "cbc256_512_64k_encrypt_of_ceiling", 0.5),
+    cbc(CipherDirection::Decrypt, 512, "cbc256_512_64k_decrypt_of_ceiling", 0.8),
+    cbc(CipherDirection::Encrypt, 4096, "cbc256_4096_64k_encrypt_of_ceiling", 0.5),
+    cbc(CipherDirection::Decrypt, 4096, "cbc256_4096_64k_decrypt_of_ceiling", 0.8),
 ];
 
-const fn xts(sector: u32, request: u32, name: &'static str, goal: f64) -> Shape {
-    Shape { cipher: "aes-xts-plain64", key_bits: 512, direction: Direction::Encrypt, sector, request, name, goal }
+const fn xts(sector: u32, request: u32, name: &'static str, goal: f64) -> MeasuredShape {
+    MeasuredShape {
+        cipher: "aes-xts-plain64",
+        key_bits: 512,
+        direction: CipherDirection::Encrypt,
+        sector,
+        request,
+        name,
+        goal,
+    }
 }
 
-const fn cbc(direction: Direction, sector: u32, name: &'static str, goal: f64) -> Shape {
-    Shape { cipher: "aes-cbc-essiv:sha256", key_bits: 256, direction, sector, request: 65536, name, goal }
+const fn cbc(direction: CipherDirection, sector: u32, name: &'static str, goal: f64) -> MeasuredShape {
+    MeasuredShape { cipher: "aes-cbc-essiv:sha256", key_bits: 256, direction, sector, request: 65536, name, goal }
 }
 
 /// The figures of `cipher`, which is the one of this word and key. None on a processor whose ceiling
 /// is not known.
-pub fn figures(cipher: &SectorCipher, word: &str, key_bits: usize) -> Result<Vec<Figure>, CliError> {
-    let Ok(backend) = Backend::selected() else {
+pub fn figures(cipher: &SectorCipher, word: &str, key_bits: usize) -> Result<Vec<BenchmarkFigure>, CliError> {
+    let Ok(backend) = XtsBackend::selected() else {
         return Ok(Vec::new());
     };
-    let Some(width) = Width::of(backend) else {
+    let Some(width) = AesWidth::of(backend) else {
         return Ok(Vec::new());
     };
     let of_cipher = FIGURES
         .iter()
         .filter(|shape| (shape.cipher, shape.key_bits, shape.sector) == (word, key_bits, cipher.sector_size()));
-    let figure = |shape: &Shape| {
+    let figure = |shape: &MeasuredShape| {
         let share = share(cipher, width, shape)?;
-        let other = backend != Backend::Avx512;
-        let mut figure = Figure::new(shape.name, (share.kept > 0).then_some(share.of_ceiling), "ratio")
+        let other = backend != XtsBackend::Avx512;
+        let mut figure = BenchmarkFigure::new(shape.name, (share.kept > 0).then_some(share.of_ceiling), "ratio")
             .at_least(shape.goal, other.then_some("the goal is for the AVX-512 kernels"));
         if figure.value.is_none() {
             figure.note = Some("the machine was never quiet enough to measure it".into());
@@ -75,7 +83,7 @@ pub fn figures(cipher: &SectorCipher, word: &str, key_bits: usize) -> Result<Vec
     of_cipher.map(figure).collect()
 }
 
-fn share(cipher: &SectorCipher, width: Width, shape: &Shape) -> Result<Share, CliError> {
+fn share(cipher: &SectorCipher, width: AesWidth, shape: &MeasuredShape) -> Result<CeilingShare, CliError> {
     let mut buffer = buffer(shape.request)?;
     let run = shape.direction.run();
     Ok(width.share(ROUNDS, SAMPLE_BYTES, SAMPLES, || {
@@ -101,7 +109,7 @@ mod tests {
                 let key: Vec<u8> = (0..key_len).collect();
                 let cipher = sector_cipher(&spec, &key, sector_size).unwrap();
                 let figures = figures(&cipher, word, key.len() * 8).unwrap();
-                let known = Backend::selected().is_ok_and(|backend| Width::of(backend).is_some());
+                let known = XtsBackend::selected().is_ok_and(|backend| AesWidth::of(backend).is_some());
                 assert_eq!(figures.len(), if known { 2 } else { 0 });
                 for figure in &figures {
                     assert!(figure.name.contains(&format!("_{sector_size}_")));

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::time::Duration;
 
-use cryptline_cipher::{Backend, CipherError, CipherSpec, SectorCipher, SectorOptions};
+use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions, XtsBackend};
 use serde::Serialize;
 
 use super::ceiling;
-use super::report::Figure;
+use super::report::BenchmarkFigure;
 use super::work::{Speed, buffer, rate};
 use crate::CliError;
 
@@ -47,19 +47,19 @@ const SECTORS: u64 = 1 << 20;
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Direction {
+pub enum CipherDirection {
     /// Plaintext to ciphertext.
     Encrypt,
     /// Ciphertext to plaintext.
     Decrypt,
 }
 
-impl Direction {
+impl CipherDirection {
     /// Returns the function that does it to whole cipher sectors.
     pub fn run(self) -> fn(&SectorCipher, u64, &mut [u8]) {
         match self {
-            Direction::Encrypt => SectorCipher::encrypt_in_place,
-            Direction::Decrypt => SectorCipher::decrypt_in_place,
+            CipherDirection::Encrypt => SectorCipher::encrypt_in_place,
+            CipherDirection::Decrypt => SectorCipher::decrypt_in_place,
         }
     }
 }
@@ -71,7 +71,7 @@ pub struct CipherRow {
     pub key_bits: usize,
     pub sector_size: u32,
     pub request: u32,
-    pub direction: Direction,
+    pub direction: CipherDirection,
     pub threads: usize,
     pub bytes_per_second: f64,
     pub spread: f64,
@@ -83,15 +83,15 @@ pub struct CipherRow {
 }
 
 /// A cipher with a key, to be measured in each direction, request size and number of threads.
-pub struct Case {
+pub struct CipherCase {
     spec: CipherSpec,
     key_bits: usize,
     cipher: SectorCipher,
 }
 
 /// Returns what to measure: the cipher words asked for, or all that this build has.
-pub fn cases(words: &[String], key_bits: Option<usize>) -> Result<Vec<Case>, CliError> {
-    Backend::selected().map_err(|error| CliError::parameters(error.to_string()))?;
+pub fn cases(words: &[String], key_bits: Option<usize>) -> Result<Vec<CipherCase>, CliError> {
+    XtsBackend::selected().map_err(|error| CliError::parameters(error.to_string()))?;
     let wanted = key_bits.map(key_len).transpose()?;
     let specs =
         if words.is_empty() { supported() } else { words.iter().map(|word| parse(word)).collect::<Result<_, _>>()? };
@@ -116,16 +116,16 @@ pub fn cases(words: &[String], key_bits: Option<usize>) -> Result<Vec<Case>, Cli
 }
 
 /// How many measurements `cases` take.
-pub fn count(cases: &[Case], cores: usize) -> usize {
+pub fn count(cases: &[CipherCase], cores: usize) -> usize {
     cases.len() * REQUESTS.len() * DIRECTIONS.len() * threads(cores).len()
 }
 
 /// Both, in the order of the tables.
-pub const DIRECTIONS: [Direction; 2] = [Direction::Encrypt, Direction::Decrypt];
+pub const DIRECTIONS: [CipherDirection; 2] = [CipherDirection::Encrypt, CipherDirection::Decrypt];
 
-impl Case {
+impl CipherCase {
     /// Its figures over the ceiling, if it has any.
-    pub fn of_ceiling(&self) -> Result<Vec<Figure>, CliError> {
+    pub fn of_ceiling(&self) -> Result<Vec<BenchmarkFigure>, CliError> {
         ceiling::figures(&self.cipher, self.spec.as_str(), self.key_bits)
     }
 
@@ -159,12 +159,12 @@ impl Case {
 
 /// The figures of ciphers that were measured: the slowest key, cipher sector and direction of each, on
 /// one core in large requests.
-pub fn speeds(rows: &[CipherRow]) -> Vec<Figure> {
-    let other = Backend::selected() != Ok(Backend::Avx512);
+pub fn speeds(rows: &[CipherRow]) -> Vec<BenchmarkFigure> {
+    let other = XtsBackend::selected() != Ok(XtsBackend::Avx512);
     let figure = |(word, name, goal): (&str, &'static str, Option<f64>)| {
         let rows = rows.iter().filter(|row| (row.cipher.as_str(), row.request, row.threads) == (word, REQUESTS[1], 1));
         let slowest = rows.map(|row| row.bytes_per_second / 1e6).reduce(f64::min)?;
-        let figure = Figure::new(name, Some(slowest), "MB/s");
+        let figure = BenchmarkFigure::new(name, Some(slowest), "MB/s");
         Some(match goal {
             Some(goal) => figure.at_least(goal, other.then_some("the goal is for AVX-512")),
             None => figure,
@@ -206,12 +206,12 @@ fn key_lens(spec: &CipherSpec) -> BTreeSet<usize> {
 }
 
 /// The cipher with each sector size that it takes; why not where it takes none.
-fn cases_of(spec: &CipherSpec, len: usize) -> Result<Vec<Case>, CipherError> {
+fn cases_of(spec: &CipherSpec, len: usize) -> Result<Vec<CipherCase>, CipherError> {
     // Without equal parts, which some ciphers refuse; it need not be secret here.
     let key: Vec<u8> = (1u32..).map(|it| it.wrapping_mul(0x9e37_79b1).to_be_bytes()[0]).take(len).collect();
     let made = SECTOR_SIZES.map(|sector_size| {
         let cipher = sector_cipher(spec, &key, sector_size)?;
-        Ok(Case { spec: spec.clone(), key_bits: len * 8, cipher })
+        Ok(CipherCase { spec: spec.clone(), key_bits: len * 8, cipher })
     });
     let (made, refused): (Vec<_>, Vec<_>) = made.into_iter().partition(Result::is_ok);
     match refused.into_iter().find_map(Result::err) {
@@ -228,7 +228,7 @@ pub fn sector_cipher(spec: &CipherSpec, key: &[u8], sector_size: u32) -> Result<
 
 fn speed(
     cipher: &SectorCipher,
-    direction: Direction,
+    direction: CipherDirection,
     request: u32,
     threads: usize,
     time: Duration,
@@ -278,7 +278,7 @@ mod tests {
             key_bits: 512,
             sector_size: 512,
             request,
-            direction: Direction::Encrypt,
+            direction: CipherDirection::Encrypt,
             threads,
             bytes_per_second,
             spread: 0.0,

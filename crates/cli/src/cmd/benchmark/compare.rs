@@ -15,10 +15,10 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use cryptline_cipher::ceiling::median;
-use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, Version, format};
+use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, LuksVersion, format};
 use serde::Serialize;
 
-use super::report::Figure;
+use super::report::BenchmarkFigure;
 use crate::CliError;
 
 /// Runs of each program.
@@ -37,7 +37,7 @@ const GOAL: f64 = 1.3;
 
 /// Both programs' times for the same header.
 #[derive(Debug, Serialize)]
-pub struct Comparison {
+pub struct ComparedTimes {
     pub cryptsetup: String,
     pub kdf: &'static str,
     pub time: u32,
@@ -48,7 +48,7 @@ pub struct Comparison {
 }
 
 /// Measures. The figure has no goal where `cost` has memory or lanes of its own.
-pub fn measure(cost: &KdfCost) -> Result<(Comparison, Figure), CliError> {
+pub fn measure(cost: &KdfCost) -> Result<(ComparedTimes, BenchmarkFigure), CliError> {
     let version = cryptsetup(&["--version"])?.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
     let failed = |error| CliError::device(format!("cannot make a volume to compare with: {error}"));
     let folder = tempfile::tempdir().map_err(failed)?;
@@ -76,9 +76,9 @@ pub fn measure(cost: &KdfCost) -> Result<(Comparison, Figure), CliError> {
     }
     let other_costs = (memory_kib, cpus) != (MEMORY_KIB, LANES);
     let ratios: Vec<f64> = cryptline_ms.iter().zip(&cryptsetup_ms).map(|(ours, theirs)| ours / theirs).collect();
-    let figure = Figure::new("argon2_over_cryptsetup", median(&ratios), "ratio")
+    let figure = BenchmarkFigure::new("argon2_over_cryptsetup", median(&ratios), "ratio")
         .at_most(GOAL, other_costs.then_some("the goal is for the costs of a default key slot"));
-    let comparison = Comparison {
+    let comparison = ComparedTimes {
         cryptsetup: crate::error::on_one_line(&version),
         kdf: "argon2id",
         time: TIME,
@@ -94,7 +94,7 @@ pub fn measure(cost: &KdfCost) -> Result<(Comparison, Figure), CliError> {
 /// no more lanes than there are processors.
 fn header(memory_kib: u32, cpus: u32) -> FormatOptions {
     FormatOptions {
-        version: Version::Luks2,
+        version: LuksVersion::Luks2,
         kdf: Some(KdfKind::Argon2id),
         cost: KdfCost { iterations: Some(TIME), memory_kib: Some(memory_kib), cpus: Some(cpus), ..KdfCost::default() },
         ..FormatOptions::default()

@@ -33,7 +33,7 @@ const HASHES: [&str; 13] = [
 
 /// One key derivation function to measure.
 #[derive(Clone, Copy, Debug)]
-pub enum Case {
+pub enum KdfCase {
     /// PBKDF2 over this hash.
     Pbkdf2(Hash),
     /// Argon2i or Argon2id.
@@ -60,9 +60,9 @@ pub struct KdfRow {
 }
 
 /// Returns what to measure: the functions asked for, or all.
-pub fn cases(names: &[String]) -> Result<Vec<Case>, CliError> {
-    let argon2 = [KdfKind::Argon2i, KdfKind::Argon2id].map(Case::Argon2);
-    let all_hashes = || HASHES.iter().filter_map(|name| Hash::by_name(name).ok()).map(Case::Pbkdf2);
+pub fn cases(names: &[String]) -> Result<Vec<KdfCase>, CliError> {
+    let argon2 = [KdfKind::Argon2i, KdfKind::Argon2id].map(KdfCase::Argon2);
+    let all_hashes = || HASHES.iter().filter_map(|name| Hash::by_name(name).ok()).map(KdfCase::Pbkdf2);
     if names.is_empty() {
         return Ok(all_hashes().chain(argon2).collect());
     }
@@ -72,7 +72,7 @@ pub fn cases(names: &[String]) -> Result<Vec<Case>, CliError> {
             "argon2i" => cases.push(argon2[0]),
             "argon2id" => cases.push(argon2[1]),
             "pbkdf2" => cases.extend(all_hashes()),
-            _ => cases.push(Case::Pbkdf2(hash_of(name)?)),
+            _ => cases.push(KdfCase::Pbkdf2(hash_of(name)?)),
         }
     }
     Ok(cases)
@@ -88,7 +88,7 @@ fn hash_of(name: &str) -> Result<Hash, CliError> {
     Hash::by_name(hash).map_err(|error| CliError::parameters(format!("--kdf {name}: {error}")))
 }
 
-impl Case {
+impl KdfCase {
     /// Measures it: PBKDF2 for `time`, Argon2 for as long as `cost` says and its choice takes.
     pub fn measure(self, time: Duration, cost: &KdfCost) -> Result<KdfRow, CliError> {
         match self {
@@ -128,7 +128,7 @@ fn pbkdf2(hash: Hash, time: Duration) -> Result<KdfRow, CliError> {
 }
 
 fn argon2(kind: KdfKind, cost: &KdfCost) -> Result<KdfRow, CliError> {
-    let name = Case::Argon2(kind).name();
+    let name = KdfCase::Argon2(kind).name();
     let measured = benchmark(kind, "", cost, KEY_BYTES);
     let (kdf, took) = measured.map_err(|error| CliError::new(error.kind(), format!("{name}: {error}")))?;
     let Kdf::Argon2 { time, memory_kib, cpus, .. } = kdf else {
@@ -154,7 +154,7 @@ mod tests {
     fn names_choose_functions() {
         let names = |asked: &[&str]| -> Vec<String> {
             let asked: Vec<_> = asked.iter().map(|&name| name.to_owned()).collect();
-            cases(&asked).unwrap().into_iter().map(Case::name).collect()
+            cases(&asked).unwrap().into_iter().map(KdfCase::name).collect()
         };
         assert_eq!(names(&["argon2id", "pbkdf2-sha512"]), ["argon2id", "pbkdf2-sha512"]);
         let all = names(&[]);

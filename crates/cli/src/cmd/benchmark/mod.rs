@@ -22,10 +22,10 @@ use std::time::Duration;
 use clap::Args;
 use cryptline_luks::format::KdfCost;
 
-use crate::progress::Meter;
+use crate::progress::ProgressMeter;
 use crate::verb::{CPU, Group, Verb};
 use crate::{CliError, output};
-use report::Report;
+use report::BenchmarkReport;
 
 /// One PBKDF2 hash takes as long as this many measurements of a cipher.
 const SHARES_OF_PBKDF2: u32 = 4;
@@ -112,8 +112,11 @@ pub struct BenchmarkArgs {
 /// # Errors
 /// Fails if what was asked for is not there, memory is too short for Argon2, or standard output takes no more.
 pub fn run(args: &BenchmarkArgs) -> Result<(), CliError> {
-    let plan = Plan::new(args)?;
-    let mut report = Report { cores: std::thread::available_parallelism().map_or(1, usize::from), ..Report::default() };
+    let plan = BenchmarkPlan::new(args)?;
+    let mut report = BenchmarkReport {
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        ..BenchmarkReport::default()
+    };
     plan.measure(args, &mut report)?;
     report.finish();
     output::print_report(args.json, &serde_json::json!(report), &text::render(&report, args.goals))?;
@@ -131,14 +134,14 @@ fn seconds(given: f64) -> Result<Duration, CliError> {
 }
 
 /// Measurements to make, checked before any is made.
-struct Plan {
-    ciphers: Vec<ciphers::Case>,
-    kdfs: Vec<kdfs::Case>,
+struct BenchmarkPlan {
+    ciphers: Vec<ciphers::CipherCase>,
+    kdfs: Vec<kdfs::KdfCase>,
     time: Duration,
     cost: KdfCost,
 }
 
-impl Plan {
+impl BenchmarkPlan {
     fn new(args: &BenchmarkArgs) -> Result<Self, CliError> {
         let time = seconds(args.seconds)?;
         if args.no_cipher && args.no_kdf && !args.compare_cryptsetup {
@@ -161,16 +164,16 @@ impl Plan {
         Ok(plan)
     }
 
-    fn measure(&self, args: &BenchmarkArgs, report: &mut Report) -> Result<(), CliError> {
+    fn measure(&self, args: &BenchmarkArgs, report: &mut BenchmarkReport) -> Result<(), CliError> {
         let of_ciphers = ciphers::count(&self.ciphers, report.cores);
-        let is_pbkdf2 = |case: &&kdfs::Case| matches!(case, kdfs::Case::Pbkdf2(_));
+        let is_pbkdf2 = |case: &&kdfs::KdfCase| matches!(case, kdfs::KdfCase::Pbkdf2(_));
         let pbkdf2s = self.kdfs.iter().filter(is_pbkdf2).count();
         let shares = of_ciphers + pbkdf2s * SHARES_OF_PBKDF2 as usize;
         let share = self.time / u32::try_from(shares.max(1)).unwrap_or(u32::MAX);
 
         let steps = of_ciphers + self.kdfs.len() + usize::from(args.compare_cryptsetup);
         // Drawn only between measurements: a thread that redraws would take time from what is measured.
-        let progress = RefCell::new((Meter::new("Measured", |count| count.to_string()), 0));
+        let progress = RefCell::new((ProgressMeter::new("Measured", |count| count.to_string()), 0));
         let step = || {
             let (meter, done) = &mut *progress.borrow_mut();
             *done += 1;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::ciphers::CipherRow;
-use super::compare::Comparison;
+use super::compare::ComparedTimes;
 use super::kdfs::KdfRow;
 
 /// Above this share of processor time taken by other programs the numbers are not to be trusted.
@@ -11,19 +11,19 @@ const BUSY_MAX: f64 = 0.03;
 
 /// Everything measured.
 #[derive(Debug, Default, Serialize)]
-pub struct Report {
+pub struct BenchmarkReport {
     pub cores: usize,
     pub busy: f64,
     pub ciphers: Vec<CipherRow>,
     pub kdfs: Vec<KdfRow>,
-    pub comparison: Option<Comparison>,
-    pub figures: Vec<Figure>,
+    pub comparison: Option<ComparedTimes>,
+    pub figures: Vec<BenchmarkFigure>,
     pub warnings: Vec<String>,
 }
 
 /// A number that has, or could have, a goal.
 #[derive(Debug, PartialEq, Serialize)]
-pub struct Figure {
+pub struct BenchmarkFigure {
     pub name: &'static str,
     pub value: Option<f64>,
     pub unit: &'static str,
@@ -34,7 +34,7 @@ pub struct Figure {
     pub note: Option<String>,
 }
 
-impl Figure {
+impl BenchmarkFigure {
     /// One of which more is better.
     pub fn new(name: &'static str, value: Option<f64>, unit: &'static str) -> Self {
         Self { name, value, unit, better: "higher", goal: None, met: None, others: None, note: None }
@@ -73,7 +73,7 @@ impl Figure {
     }
 }
 
-impl Report {
+impl BenchmarkReport {
     /// Says what spoils the numbers. Last, when all is measured.
     pub fn finish(&mut self) {
         let kdfs = self.kdfs.iter().filter_map(|row| row.busy);
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_goal_is_met_on_its_own_side_and_a_number_that_is_none_has_none() {
-        let figure = |value| Figure::new("x", value, "ratio");
+        let figure = |value| BenchmarkFigure::new("x", value, "ratio");
         let least = figure(Some(0.97)).at_least(0.97, None);
         assert_eq!((least.met, least.goal_text().as_str()), (Some(true), "at least 0.97, met"));
         let most = figure(Some(1.4)).at_most(1.3, None);

@@ -7,9 +7,9 @@ use cryptline::size;
 use cryptline_cipher::ceiling::median;
 
 use super::ciphers::{CipherRow, DIRECTIONS};
-use super::compare::Comparison;
+use super::compare::ComparedTimes;
 use super::kdfs::KdfRow;
-use super::report::{Figure, Report};
+use super::report::{BenchmarkFigure, BenchmarkReport};
 use super::table;
 
 /// Bytes in a GB, as speeds are given.
@@ -17,7 +17,7 @@ const GB: f64 = 1e9;
 
 /// All that was measured, in this order: KDFs as cryptsetup states them, ciphers, the comparison, the
 /// figures, with their goals or without.
-pub fn render(report: &Report, goals: bool) -> String {
+pub fn render(report: &BenchmarkReport, goals: bool) -> String {
     let mut parts = Vec::new();
     if !report.kdfs.is_empty() {
         parts.push(kdfs(&report.kdfs));
@@ -63,7 +63,7 @@ fn kdfs(rows: &[KdfRow]) -> String {
 }
 
 /// One line for each cipher, key, cipher sector and request.
-fn ciphers(report: &Report) -> String {
+fn ciphers(report: &BenchmarkReport) -> String {
     let same = |a: &CipherRow, b: &CipherRow| {
         (&a.cipher, a.key_bits, a.sector_size, a.request) == (&b.cipher, b.key_bits, b.sector_size, b.request)
     };
@@ -96,7 +96,7 @@ fn ciphers(report: &Report) -> String {
 }
 
 /// Names what runs each cipher.
-fn backends(report: &Report) -> String {
+fn backends(report: &BenchmarkReport) -> String {
     let mut rows: Vec<Vec<String>> =
         report.ciphers.iter().map(|row| vec![row.cipher.clone(), row.backend.to_owned()]).collect();
     rows.dedup();
@@ -104,8 +104,8 @@ fn backends(report: &Report) -> String {
 }
 
 /// The figures, with their goals or without, and why one has no value or no goal.
-fn figures(figures: &[Figure], goals: bool) -> String {
-    let row = |figure: &Figure| {
+fn figures(figures: &[BenchmarkFigure], goals: bool) -> String {
+    let row = |figure: &BenchmarkFigure| {
         let value = figure.value.map_or("-".into(), |value| format!("{value:.3}"));
         let goal = if goals { figure.goal_text() } else { figure.unit.to_owned() };
         let note = figure.note.clone().filter(|_| goals || figure.value.is_none());
@@ -124,8 +124,8 @@ fn gigabytes(bytes_per_second: f64) -> String {
     }
 }
 
-fn compared(comparison: &Comparison) -> String {
-    let Comparison { cryptsetup, kdf, time, memory_kib, cpus, cryptline_ms, cryptsetup_ms } = comparison;
+fn compared(comparison: &ComparedTimes) -> String {
+    let ComparedTimes { cryptsetup, kdf, time, memory_kib, cpus, cryptline_ms, cryptsetup_ms } = comparison;
     let row = |(name, times): (&str, &Vec<f64>)| {
         let each: Vec<_> = times.iter().map(|time| format!("{time:.0}")).collect();
         vec![name.to_owned(), format!("{:.0}", median(times).unwrap_or(0.0)), each.join(", ")]
@@ -138,9 +138,9 @@ fn compared(comparison: &Comparison) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cmd::benchmark::ciphers::Direction;
+    use crate::cmd::benchmark::ciphers::CipherDirection;
 
-    fn row(direction: Direction, threads: usize, bytes_per_second: f64) -> CipherRow {
+    fn row(direction: CipherDirection, threads: usize, bytes_per_second: f64) -> CipherRow {
         CipherRow {
             cipher: "aes-xts-plain64".into(),
             key_bits: 512,
@@ -158,10 +158,10 @@ mod tests {
 
     #[test]
     fn directions_and_threads_of_one_case_share_a_line() {
-        let mut report = Report { cores: 2, ..Report::default() };
+        let mut report = BenchmarkReport { cores: 2, ..BenchmarkReport::default() };
         for (threads, scale) in [(1, 1.0), (2, 2.0)] {
-            report.ciphers.push(row(Direction::Encrypt, threads, 8e9 * scale));
-            report.ciphers.push(row(Direction::Decrypt, threads, 0.5e9 * scale));
+            report.ciphers.push(row(CipherDirection::Encrypt, threads, 8e9 * scale));
+            report.ciphers.push(row(CipherDirection::Decrypt, threads, 0.5e9 * scale));
         }
         let text = render(&report, false);
         let words = "aes-xts-plain64 512 4096 64 KiB 8.00 0.500 16.00 1.00 2 %";
@@ -173,9 +173,9 @@ mod tests {
 
     #[test]
     fn one_core_has_no_column_for_all_cores() {
-        let mut report = Report { cores: 1, ..Report::default() };
-        report.ciphers.push(row(Direction::Encrypt, 1, 8e9));
-        report.ciphers.push(row(Direction::Decrypt, 1, 4e9));
+        let mut report = BenchmarkReport { cores: 1, ..BenchmarkReport::default() };
+        report.ciphers.push(row(CipherDirection::Encrypt, 1, 8e9));
+        report.ciphers.push(row(CipherDirection::Decrypt, 1, 4e9));
         let text = render(&report, false);
         assert_eq!(text.matches("encrypt, ").count(), 1, "{text}");
         assert!(text.contains("  1 core    1 core  spread\n"), "{text}");

@@ -29,7 +29,7 @@ pub struct Speed {
 }
 
 /// A thread's steps, each as units in a second, its processor time and its whole time.
-struct Counted {
+struct ThreadCounts {
     steps: Vec<f64>,
     cpu: Duration,
     wall: Duration,
@@ -54,7 +54,7 @@ where
         let mut work = work?;
         Ok(may_begin.then(|| count(&mut work, units, time)))
     };
-    let counted: Vec<Counted> = if threads == 1 {
+    let counted: Vec<ThreadCounts> = if threads == 1 {
         // On this thread: what its last work left in the caches is still there.
         vec![count(&mut make()?, units, time)]
     } else {
@@ -88,7 +88,7 @@ where
 }
 
 /// Warms up for a quarter of the time, and counts in the rest: one step at least.
-fn count(work: &mut impl FnMut(u32), units: u32, time: Duration) -> Counted {
+fn count(work: &mut impl FnMut(u32), units: u32, time: Duration) -> ThreadCounts {
     let (start, cpu) = (Instant::now(), thread_cpu_time());
     let mut steps = Vec::new();
     let mut now = start;
@@ -99,7 +99,7 @@ fn count(work: &mut impl FnMut(u32), units: u32, time: Duration) -> Counted {
             steps.push(f64::from(units) / (now - begun).as_secs_f64().max(1e-9));
         }
     }
-    Counted { steps, cpu: thread_cpu_time().saturating_sub(cpu), wall: start.elapsed() }
+    ThreadCounts { steps, cpu: thread_cpu_time().saturating_sub(cpu), wall: start.elapsed() }
 }
 
 /// Units of work that take about as long as a step.

@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use cryptline_engine::btt::{Findings, Problem, check, locate};
+use cryptline_engine::btt::{BttProblem, Findings, check, locate};
 use serde_json::{Value, json};
 
 use super::{failed, open};
 use crate::CliError;
 use crate::output::print_report;
-use crate::progress::Meter;
+use crate::progress::ProgressMeter;
 use crate::verb::Verb;
 
 /// `btt check`.
@@ -30,7 +30,7 @@ entry should name, are reported but not changed: only a backup knows whose data 
 
 /// Options of the check.
 #[derive(Args, Debug)]
-pub struct CheckArgs {
+pub struct BttCheckArgs {
     /// File, block device or DAX device with the table
     pub path: PathBuf,
 
@@ -47,12 +47,12 @@ pub struct CheckArgs {
 ///
 /// # Errors
 /// Exit code 4 where problems are left.
-pub fn run(args: &CheckArgs) -> Result<(), CliError> {
+pub fn run(args: &BttCheckArgs) -> Result<(), CliError> {
     let (memory, name) = open(&args.path, !args.repair)?;
     let arenas = locate(&memory).map_err(|error| failed(&name, &error))?;
     let sectors = arenas.iter().map(|arena| u64::from(arena.info.layout.external_nlba));
     let (all, mut done) = (sectors.sum(), 0);
-    let mut meter = Meter::new("Sectors checked:", |sectors| sectors.to_string());
+    let mut meter = ProgressMeter::new("Sectors checked:", |sectors| sectors.to_string());
     let checked = check(&memory, args.repair, |sectors| {
         done += sectors;
         meter.show(done, Some(all));
@@ -60,7 +60,7 @@ pub fn run(args: &CheckArgs) -> Result<(), CliError> {
     drop(meter);
     let (_, findings) = checked.map_err(|error| failed(&name, &error))?;
     // docs/btt.md promises that the members stay.
-    let problem = |it: &Problem| json!({ "arena": it.arena, "what": it.what.to_string() });
+    let problem = |it: &BttProblem| json!({ "arena": it.arena, "what": it.what.to_string() });
     let report = json!({
         "target": name,
         "sound": findings.count == 0,

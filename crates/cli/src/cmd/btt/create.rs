@@ -9,7 +9,7 @@ use cryptline_sys::lock;
 
 use super::uuid;
 use crate::CliError;
-use crate::progress::Meter;
+use crate::progress::ProgressMeter;
 use crate::size;
 use crate::verb::Verb;
 
@@ -33,7 +33,7 @@ Take the sector size of the volume that will lie in it: only then no cipher sect
 
 /// Table to make.
 #[derive(Args, Debug)]
-pub struct CreateArgs {
+pub struct BttCreateArgs {
     /// The file to make, or the file or device to use
     pub path: PathBuf,
 
@@ -58,8 +58,8 @@ pub struct CreateArgs {
 ///
 /// # Errors
 /// As the help says.
-pub fn run(args: &CreateArgs) -> Result<(), CliError> {
-    let meter = Mutex::new(Meter::new("Cleared", size::human));
+pub fn run(args: &BttCreateArgs) -> Result<(), CliError> {
+    let meter = Mutex::new(ProgressMeter::new("Cleared", size::human));
     let create =
         CreateBtt::new(&args.path).sector_size(args.sector_size).replace(args.force).on_progress(move |progress| {
             if let Progress::Done { bytes, of } = progress {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use cryptline_engine::btt::{Copies, Located, Medium, locate};
+use cryptline_engine::btt::{BttMedium, Copies, Located, locate};
 use serde_json::{Value, json};
 
 use super::{failed, open, uuid};
@@ -25,7 +25,7 @@ cryptline btt info --json disk.btt | jq '.arenas[].map_offset'",
 
 /// Which table.
 #[derive(Args, Debug)]
-pub struct InfoArgs {
+pub struct BttInfoArgs {
     /// File, block device or DAX device with the table
     pub path: PathBuf,
 
@@ -38,7 +38,7 @@ pub struct InfoArgs {
 ///
 /// # Errors
 /// Exit code 4 where there is no table.
-pub fn run(args: &InfoArgs) -> Result<(), CliError> {
+pub fn run(args: &BttInfoArgs) -> Result<(), CliError> {
     let (memory, name) = open(&args.path, true)?;
     let arenas = locate(&memory).map_err(|error| failed(&name, &error))?;
     let device_size = memory.size();

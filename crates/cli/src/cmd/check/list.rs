@@ -18,7 +18,7 @@ use rustix::fs::OFlags;
 
 use crate::CliError;
 use crate::output::complain;
-use crate::progress::Meter;
+use crate::progress::ProgressMeter;
 
 /// Bytes of the file that are in memory.
 const PIECE: usize = 64 << 10;
@@ -34,14 +34,14 @@ pub struct PassphraseList {
     count: u64,
     /// The number of the line that was tried last.
     line: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<TrialState>,
 }
 
-struct State {
+struct TrialState {
     lines: Lines,
     /// When the first try began.
     began: Option<Instant>,
-    meter: Meter,
+    meter: ProgressMeter,
 }
 
 impl PassphraseList {
@@ -67,7 +67,7 @@ impl PassphraseList {
             return Err(refused(&"it has no passphrase; put one on each line"));
         }
         let lines = lines.again().map_err(|error| refused(&error))?;
-        let state = State { lines, began: None, meter: Meter::new("Tried", |count| count.to_string()) };
+        let state = TrialState { lines, began: None, meter: ProgressMeter::new("Tried", |count| count.to_string()) };
         Ok(Self { path: path.to_owned(), count, line: AtomicU64::new(0), state: Mutex::new(state) })
     }
 

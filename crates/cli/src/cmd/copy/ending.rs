@@ -22,24 +22,24 @@ use crate::CliError;
 const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
 
 /// How far the end of a copy has come.
-pub struct Ending {
+pub struct CopyEnding {
     /// The copy looks at it.
     stop: Arc<AtomicBool>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<EndingState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct EndingState {
     is_watched: bool,
     /// A key is asked for or made; nobody looks at the flag until that is over.
     waits_for_key: bool,
     unfinished: Option<PathBuf>,
 }
 
-impl Ending {
+impl CopyEnding {
     /// Signals are left alone until there is something to end. `asks` says that a key is asked for then.
     pub fn new(asks: bool) -> Self {
-        let state = State { waits_for_key: asks, ..State::default() };
+        let state = EndingState { waits_for_key: asks, ..EndingState::default() };
         Self { stop: Arc::default(), state: Arc::new(Mutex::new(state)) }
     }
 

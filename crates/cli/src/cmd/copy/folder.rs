@@ -63,7 +63,7 @@ pub struct FileSystem {
 /// # Errors
 /// A folder that cannot be read; no program, memory or room for it.
 pub fn disk(folder: &Path, wanted: &FileSystem) -> Result<CopySource, CliError> {
-    let contents = Contents::of(folder)?;
+    let contents = FolderSummary::of(folder)?;
     contents.check_memory(folder, available_for_files())?;
     let program = find(PROGRAM, folder)?;
     let pinned = match &wanted.uuid {
@@ -104,7 +104,7 @@ pub fn disk(folder: &Path, wanted: &FileSystem) -> Result<CopySource, CliError> 
 
 /// Summary of what is in a folder.
 #[derive(Default)]
-struct Contents {
+struct FolderSummary {
     entries: u64,
     /// Bytes of files, in whole blocks.
     bytes: u64,
@@ -112,7 +112,7 @@ struct Contents {
     newest: i64,
 }
 
-impl Contents {
+impl FolderSummary {
     fn of(folder: &Path) -> Result<Self, CliError> {
         let failed = |path: &Path, error: io::Error| CliError::device(format!("dir:{}: {error}", shown(path)));
         let mut contents = Self::default();
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn folder_larger_than_the_memory_of_the_control_group_is_refused_with_its_name() {
-        let contents = Contents { bytes: 3 << 20, ..Contents::default() };
+        let contents = FolderSummary { bytes: 3 << 20, ..FolderSummary::default() };
         let check = |kib| {
             let bound = "its control group".to_owned();
             contents.check_memory(Path::new("site"), Some(Available { kib, bound }))

@@ -14,7 +14,7 @@ use crate::output::{is_quiet, print_bytes, print_to_stderr};
 use crate::{CliError, size};
 
 /// A copy that was made.
-pub struct Report<'a> {
+pub struct CopyReport<'a> {
     pub source: &'a Path,
     pub destination: &'a Path,
     pub copied: &'a Copied,
@@ -25,7 +25,7 @@ pub struct Report<'a> {
     pub is_file: bool,
 }
 
-impl Report<'_> {
+impl CopyReport<'_> {
     /// Says what was copied, and for people `more`.
     ///
     /// # Errors

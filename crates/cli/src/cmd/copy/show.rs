@@ -6,21 +6,21 @@ use std::sync::{Arc, Mutex};
 use cryptline::Progress;
 use cryptline_sys::lock;
 
-use super::ending::Ending;
+use super::ending::CopyEnding;
 use crate::CliError;
-use crate::progress::{Meter, Spinner};
+use crate::progress::{ProgressMeter, Spinner};
 use crate::size::human;
 
 /// View of a copy for a person.
 pub struct Show {
-    ending: Arc<Ending>,
-    shown: Arc<Mutex<Shown>>,
+    ending: Arc<CopyEnding>,
+    shown: Arc<Mutex<ShownProgress>>,
 }
 
 /// At most one of them is there, and cleared before the next appears.
 #[derive(Default)]
-struct Shown {
-    meter: Option<Meter>,
+struct ShownProgress {
+    meter: Option<ProgressMeter>,
     spinner: Option<Spinner>,
 }
 
@@ -36,7 +36,7 @@ impl Show {
     }
 
     fn new(asks: bool) -> Self {
-        Self { ending: Arc::new(Ending::new(asks)), shown: Arc::default() }
+        Self { ending: Arc::new(CopyEnding::new(asks)), shown: Arc::default() }
     }
 
     /// Set by the signals that end the program, from the moment when there is something to end.
@@ -76,7 +76,7 @@ impl Show {
     }
 }
 
-impl Shown {
+impl ShownProgress {
     fn clear(&mut self) {
         *self = Self::default();
     }
@@ -90,6 +90,6 @@ impl Shown {
         if self.meter.as_ref().is_none_or(|meter| meter.title() != title) {
             self.clear();
         }
-        self.meter.get_or_insert_with(|| Meter::new(title, human)).show(bytes, of);
+        self.meter.get_or_insert_with(|| ProgressMeter::new(title, human)).show(bytes, of);
     }
 }

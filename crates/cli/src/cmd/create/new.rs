@@ -5,16 +5,17 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use cryptline::Create;
 use cryptline::keys::VolumeKeyFile;
-use cryptline::luks::format::{FormatOptions, Version};
+use cryptline::luks::format::{FormatOptions, LuksVersion};
 use cryptline::size;
 
 use super::LayoutArgs;
 use crate::CliError;
-use crate::args::choice::{self, Words};
+use crate::args::choice::{self, ChoiceWords};
 use crate::args::{PassphraseSource, PbkdfArgs, accepted_cipher, bytes_of_key, seed_in};
 
 /// Versions of headers.
-pub const VERSIONS: &Words<Version> = &[("luks1", "LUKS1", Version::Luks1), ("luks2", "LUKS2", Version::Luks2)];
+pub const VERSIONS: &ChoiceWords<LuksVersion> =
+    &[("luks1", "LUKS1", LuksVersion::Luks1), ("luks2", "LUKS2", LuksVersion::Luks2)];
 
 /// Its header, and its passphrase.
 #[derive(Args, Debug)]
@@ -38,7 +39,7 @@ pub struct NewVolume {
 pub struct FormatArgs {
     /// Header version
     #[arg(long = "type", value_name = "TYPE", default_value = "luks2", value_parser = choice::of(VERSIONS))]
-    pub kind: Version,
+    pub kind: LuksVersion,
 
     /// Same as --type luks1
     #[arg(long, conflicts_with = "kind")]
@@ -129,7 +130,7 @@ impl FormatArgs {
             )));
         }
         Ok(FormatOptions {
-            version: if self.luks1 { Version::Luks1 } else { self.kind },
+            version: if self.luks1 { LuksVersion::Luks1 } else { self.kind },
             cipher: self.cipher.clone(),
             key_len: bytes_of_key("--key-size", self.key_size)?,
             sector_size: self.sector_size,

@@ -9,16 +9,16 @@ use signal_hook::iterator::{Handle, Signals};
 use crate::CliError;
 
 /// While it lives, a signal that ends the program removes the file first.
-pub struct Guard(Handle);
+pub struct RemovalGuard(Handle);
 
-impl Drop for Guard {
+impl Drop for RemovalGuard {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
 /// Removes `path` when the program is told to end.
-pub fn remove_when_stopped(path: &Path) -> Result<Guard, CliError> {
+pub fn remove_when_stopped(path: &Path) -> Result<RemovalGuard, CliError> {
     let failed = |error: io::Error| CliError::memory(format!("cannot handle signals: {error}; try again"));
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
     let handle = signals.handle();
@@ -32,5 +32,5 @@ pub fn remove_when_stopped(path: &Path) -> Result<Guard, CliError> {
             }
         })
         .map_err(CliError::no_thread)?;
-    Ok(Guard(handle))
+    Ok(RemovalGuard(handle))
 }

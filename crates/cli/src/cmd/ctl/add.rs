@@ -20,7 +20,7 @@ use rustix::pipe::PipeFlags;
 use rustix::process::Uid;
 use serde_json::Value;
 
-use super::connection::Connection;
+use super::connection::ControlConnection;
 use crate::CliError;
 use crate::args::{KeyArgs, TargetArgs, TokenArgs};
 use crate::error::luks_advice;
@@ -29,7 +29,7 @@ use crate::serve::control::wire::Add;
 
 /// Volume to export, and how to open it.
 #[derive(Args, Debug)]
-pub struct AddArgs {
+pub struct ExportAddArgs {
     /// A file with a LUKS header; one with a key file of its own is TARGET?key-file=FILE
     #[arg(value_name = "TARGET")]
     pub target: OsString,
@@ -63,9 +63,9 @@ pub struct AddArgs {
     pub tokens: TokenArgs,
 }
 
-impl AddArgs {
+impl ExportAddArgs {
     /// Opens the volume and hands it over.
-    pub fn run(&self, server: &mut Connection) -> Result<Value, CliError> {
+    pub fn run(&self, server: &mut ControlConnection) -> Result<Value, CliError> {
         let parsed = Target::parse(&self.target)?;
         let path = self.path(&parsed)?;
         let name = self.name.clone().or_else(|| {

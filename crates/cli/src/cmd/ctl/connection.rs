@@ -13,18 +13,18 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::CliError;
-use crate::serve::control::wire::{FILES_MAX, LINE_MAX, Reply, Request, parse};
+use crate::serve::control::wire::{ControlReply, ControlRequest, FILES_MAX, LINE_MAX, parse};
 
 /// Longest reply that is read, in bytes.
 const REPLY_MAX: u64 = 4 << 20;
 
 /// A server that takes commands.
-pub struct Connection {
+pub struct ControlConnection {
     stream: BufReader<UnixStream>,
     name: String,
 }
 
-impl Connection {
+impl ControlConnection {
     /// Connects to the server at `socket`.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl Connection {
                 self.name
             )));
         }
-        let Ok(reply) = parse::<Reply>(&reply) else {
+        let Ok(reply) = parse::<ControlReply>(&reply) else {
             return Err(self.nonsense());
         };
         match (reply.returned, reply.error) {
@@ -106,7 +106,7 @@ impl Connection {
 }
 
 fn line(command: &str, arguments: Map<String, Value>) -> Result<String, CliError> {
-    let request = Request { execute: command.to_owned(), arguments, id: None };
+    let request = ControlRequest { execute: command.to_owned(), arguments, id: None };
     let line = json!(request).to_string() + "\n";
     if line.len() > LINE_MAX {
         return Err(CliError::parameters("the command is too long; choose shorter names and paths"));

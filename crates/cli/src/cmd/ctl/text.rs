@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::error::on_one_line;
-use crate::serve::statistics::Sample;
+use crate::serve::statistics::StatsSample;
 use crate::size;
 use crate::top::sample_lines;
 
@@ -36,7 +36,7 @@ fn access(export: &Value) -> &'static str {
 
 /// As `top --once` shows it.
 pub fn stats(answer: &Value) -> String {
-    let sample = serde_json::from_value::<Sample>(answer.clone());
+    let sample = serde_json::from_value::<StatsSample>(answer.clone());
     sample_lines(&sample.unwrap_or_default())
 }
 

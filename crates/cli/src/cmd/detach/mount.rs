@@ -32,9 +32,9 @@ pub fn unmount(place: &Path, lazy: bool) -> Result<(), CliError> {
     let point = whole(place)?;
     let failed = |error| of_mount(place, &error);
     let identity = fuse::identity_at(&point).ok_or_else(|| failed(MountError::NotMounted))?;
-    let server = (!lazy).then(|| Server::ask(&point));
+    let server = (!lazy).then(|| MountOwner::ask(&point));
     fuse::unmount(&point, lazy, Some(&identity)).map_err(failed)?;
-    server.map_or(Ok(()), Server::wait).map_err(|text| {
+    server.map_or(Ok(()), MountOwner::wait).map_err(|text| {
         CliError::device(format!(
             "{}: unmounted, but {text}; what was written since the last good flush may be lost",
             place.display()
@@ -61,14 +61,14 @@ pub fn unmount_at_end_of_input(place: &Path) -> Result<(), CliError> {
 }
 
 /// The server of a mount, which tells nobody else how its last flush went.
-struct Server {
+struct MountOwner {
     /// `None` where it cannot be asked.
     waiter: Option<Waiter>,
     /// How the flush went that comes before its last.
     flushed: io::Result<()>,
 }
 
-impl Server {
+impl MountOwner {
     /// Has it flush what is mounted over `point`.
     fn ask(point: &Path) -> Self {
         let mut server = Self { waiter: None, flushed: Ok(()) };

@@ -8,11 +8,11 @@ use cryptline::{HeaderRules, Open, SealOptions, Sealed};
 
 use crate::CliError;
 use crate::args::{KeyArgs, RulesArgs, choice};
-use crate::cmd::key::{Place, unlocking};
+use crate::cmd::key::{HeaderArgs, unlocking};
 use crate::output::{print, say, warn_of};
 use crate::verb::Verb;
 
-const HASHES: &choice::Words<MeasureHash> = &[
+const HASHES: &choice::ChoiceWords<MeasureHash> = &[
     ("sha256", "As PCRs of TPMs have it", MeasureHash::Sha256),
     ("sha384", "As RTMRs of Intel TDX have it", MeasureHash::Sha384),
     ("sha512", "The longest", MeasureHash::Sha512),
@@ -39,11 +39,11 @@ The volume is unlocked first. The seal is of what decides how the data is encryp
 pub struct SignArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// Seal these parts of the header, too: keyslots, tokens, or both with a comma between
     #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = part)]
-    pub cover: Vec<Part>,
+    pub cover: Vec<SealedPart>,
 
     /// Counter of the seal [default: one more than that of the seal in its place under the same key]
     #[arg(long, value_name = "N")]
@@ -56,11 +56,11 @@ pub struct SignArgs {
 
 /// A part that may be covered.
 #[derive(Clone, Debug)]
-pub struct Part(String);
+pub struct SealedPart(String);
 
-fn part(name: &str) -> Result<Part, String> {
+fn part(name: &str) -> Result<SealedPart, String> {
     let known = Covers::default().with(name).is_some();
-    if known { Ok(Part(name.to_owned())) } else { Err("use keyslots or tokens".to_owned()) }
+    if known { Ok(SealedPart(name.to_owned())) } else { Err("use keyslots or tokens".to_owned()) }
 }
 
 impl SignArgs {
@@ -103,7 +103,7 @@ A seal by the volume key needs a passphrase, one by a key file does not. Demand 
 pub struct VerifyArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// How to unlock it.
     #[command(flatten)]
@@ -141,7 +141,7 @@ No key is needed. The measurement is of what a seal is of, without key slots and
 pub struct MeasureArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// Hash of the measurement
     #[arg(long, value_name = "NAME", default_value = "sha256", value_parser = choice::of(HASHES))]
@@ -208,7 +208,7 @@ impl PolicyArgs {
     }
 }
 
-fn tell(place: &Place, what: &str, sealed: &Sealed) -> Result<(), CliError> {
+fn tell(place: &HeaderArgs, what: &str, sealed: &Sealed) -> Result<(), CliError> {
     let seal = &sealed.seal;
     let covers = match seal.covers.names().as_slice() {
         [] => "no key slots or tokens".to_owned(),

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use cryptline::luks::format::Version;
+use cryptline::luks::format::LuksVersion;
 
 use super::ask;
 use crate::CliError;
 use crate::args::choice;
 use crate::cmd::create::VERSIONS;
-use crate::cmd::key::{Confirm, Place};
+use crate::cmd::key::{ConfirmArgs, HeaderArgs};
 use crate::error::on_one_line;
 use crate::output::{changed, print, report, say, warn_of};
 use crate::verb::{Verb, Word};
@@ -33,7 +33,7 @@ after that passphrase was removed: keep it as safe as a key.",
 pub struct BackupArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// The new file
     #[arg(long, value_name = "FILE", alias = "header-backup-file")]
@@ -75,7 +75,7 @@ backup whose data begins elsewhere, or of another length, is refused. One of a h
 pub struct RestoreArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// The backup
     #[arg(long, value_name = "FILE", alias = "header-backup-file")]
@@ -83,7 +83,7 @@ pub struct RestoreArgs {
 
     /// Confirmation.
     #[command(flatten)]
-    pub confirm: Confirm,
+    pub confirm: ConfirmArgs,
 }
 
 impl RestoreArgs {
@@ -120,7 +120,7 @@ cryptline header uuid disk.img --uuid 970e17de-0750-443f-b6ca-2a739c5ff99a",
 pub struct UuidArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// The new UUID
     #[arg(long, value_name = "UUID")]
@@ -169,7 +169,7 @@ cryptline header label disk.img --label ''",
 pub struct LabelArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// The new label, up to 47 bytes
     #[arg(long, value_name = "TEXT")]
@@ -220,21 +220,21 @@ the volume open must end first.",
 
 /// Whose, and which version.
 #[derive(Args, Debug)]
-pub struct ConvertArgs {
+pub struct HeaderConvertArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// The new version
     #[arg(long, value_name = "TYPE", alias = "type", value_parser = choice::of(VERSIONS))]
-    pub to: Version,
+    pub to: LuksVersion,
 
     /// As with cryptsetup: nothing is asked here in any case.
     #[arg(long, short = 'q', hide = true)]
     pub batch_mode: bool,
 }
 
-impl ConvertArgs {
+impl HeaderConvertArgs {
     /// Converts a header.
     ///
     /// # Errors
@@ -243,8 +243,8 @@ impl ConvertArgs {
         changed(self.place.open().convert(self.to))?;
         let name = self.place.name().display();
         let version = match self.to {
-            Version::Luks1 => "LUKS1",
-            Version::Luks2 => "LUKS2",
+            LuksVersion::Luks1 => "LUKS1",
+            LuksVersion::Luks2 => "LUKS2",
         };
         say(&format!("{name}: the header is {version} now"))
     }
@@ -282,7 +282,7 @@ of that is rewritten.
 pub struct RepairArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// Overwrite the space that no key slot uses: a crash may have left a replaced key slot there
     #[arg(long)]
@@ -306,7 +306,7 @@ impl RepairArgs {
         let repaired = self.place.open().repair(self.force).map_err(CliError::of_header)?;
         let name = self.place.name().display();
         let what = match &repaired {
-            Some(edited) if matches!(edited.header, cryptline::luks::Header::V1(_)) => "the header is repaired",
+            Some(edited) if matches!(edited.header, cryptline::luks::LuksHeader::V1(_)) => "the header is repaired",
             Some(_) => "the header is repaired: both copies are good",
             None => "nothing to repair",
         };

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write as _};
 
 use cryptline::Inspection;
-use cryptline_luks::Info;
+use cryptline_luks::HeaderInfo;
 use cryptline_luks::info::{DigestInfo, KdfInfo, KeyslotInfo, SegmentInfo, TokenInfo};
 
 use crate::error::on_one_line;
@@ -13,7 +13,7 @@ use crate::size::human;
 const NAME_WIDTH: usize = 14;
 
 /// The whole report.
-pub fn of(found: &Inspection, header: &Info, refused: Option<&str>) -> String {
+pub fn of(found: &Inspection, header: &HeaderInfo, refused: Option<&str>) -> String {
     let mut page = Page(String::new());
     page.heading(&format!("{}: {}", found.name, found.kind));
     general(&mut page, found, header, refused);
@@ -59,7 +59,7 @@ impl Page {
     }
 }
 
-fn general(page: &mut Page, found: &Inspection, header: &Info, refused: Option<&str>) {
+fn general(page: &mut Page, found: &Inspection, header: &HeaderInfo, refused: Option<&str>) {
     page.line("UUID", &header.uuid);
     page.line_of("Label", header.label.as_ref());
     page.line_of("Subsystem", header.subsystem.as_ref());

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Confirm, Place};
+use super::{ConfirmArgs, HeaderArgs};
 use crate::CliError;
 use crate::cmd::header::ask;
 use crate::output::{changed, say};
@@ -29,11 +29,11 @@ is lost for good. On flash and on file systems that never write in place, old by
 pub struct EraseArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// Confirmation.
     #[command(flatten)]
-    pub confirm: Confirm,
+    pub confirm: ConfirmArgs,
 }
 
 impl EraseArgs {

@@ -6,7 +6,7 @@ use clap::Args;
 use cryptline::luks::info::KdfInfo;
 use serde_json::json;
 
-use super::Place;
+use super::HeaderArgs;
 use crate::CliError;
 use crate::error::on_one_line;
 use crate::output::{print_report, warn};
@@ -26,17 +26,17 @@ the data.",
 
 /// Whose.
 #[derive(Args, Debug)]
-pub struct ListArgs {
+pub struct KeyListArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-impl ListArgs {
+impl KeyListArgs {
     /// Lists the key slots.
     ///
     /// # Errors

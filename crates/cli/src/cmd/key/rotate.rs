@@ -2,9 +2,9 @@
 
 use clap::Args;
 
-use super::Place;
+use super::HeaderArgs;
 use crate::CliError;
-use crate::args::{HelperArgs, RulesArgs};
+use crate::args::{RulesArgs, TokenHelperArgs};
 use crate::output::{changed, report};
 use crate::verb::Verb;
 
@@ -27,7 +27,7 @@ old key slot and its token are removed, so what the disk holds opens at any mome
 pub struct RotateArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// Number of the token to replace [default: the only one of the helper]
     #[arg(long, value_name = "N", alias = "token-id")]
@@ -35,7 +35,7 @@ pub struct RotateArgs {
 
     /// The helper.
     #[command(flatten)]
-    pub helpers: HelperArgs,
+    pub helpers: TokenHelperArgs,
 
     /// Rules that the header must keep.
     #[command(flatten)]

@@ -9,16 +9,16 @@ use cryptline::luks::edit::Priority;
 
 use super::recovery;
 use super::{
-    Confirm, NewSlotArgs, Place, done, may_overwrite, refuse_two_keys, unless_last, unlocking, unlocking_with,
+    ConfirmArgs, HeaderArgs, NewSlotArgs, done, may_overwrite, refuse_two_keys, unless_last, unlocking, unlocking_with,
 };
-use crate::args::choice::{self, Words};
+use crate::args::choice::{self, ChoiceWords};
 use crate::args::{KeyArgs, NewPassphraseSource, Remembered, TokenArgs, bytes_of_key};
 use crate::cmd::create::show;
 use crate::verb::{LOCALE, Verb, Word};
 use crate::{CliError, terminal};
 
 /// The words of `--priority`.
-pub const PRIORITIES: &Words<Priority> = &[
+pub const PRIORITIES: &ChoiceWords<Priority> = &[
     ("prefer", "Before the others", Priority::Prefer),
     ("normal", "As usual", Priority::Normal),
     ("ignore", "Only when it is named", Priority::Ignore),
@@ -56,10 +56,10 @@ QR code. It opens the volume in small and capital letters, and without its dashe
 
 /// Which volume, by what, and what for.
 #[derive(Args, Debug)]
-pub struct AddArgs {
+pub struct KeyAddArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// New key file, the same as --new-key-file
     #[arg(conflicts_with_all = ["new_key_file", "new_passphrase_command"])]
@@ -105,7 +105,7 @@ pub struct AddArgs {
     pub slot: NewSlotArgs,
 }
 
-impl AddArgs {
+impl KeyAddArgs {
     /// Adds a key slot.
     ///
     /// # Errors
@@ -171,11 +171,11 @@ that is cut off, this key slot opens with neither passphrase. The other ones are
 pub struct ChangeArgs {
     /// Where there is no room?
     #[command(flatten)]
-    pub confirm: Confirm,
+    pub confirm: ConfirmArgs,
 
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// New key file, the same as --new-key-file
     #[arg(conflicts_with_all = ["new_key_file", "new_passphrase_command"])]
@@ -229,10 +229,10 @@ The last key slot is removed only after a question, or with -q.",
 
 /// Which passphrase.
 #[derive(Args, Debug)]
-pub struct RemoveArgs {
+pub struct KeyRemoveArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// Key file with the passphrase, the same as --key-file
     #[arg(conflicts_with_all = ["key_file", "passphrase_fd", "passphrase_command"])]
@@ -244,10 +244,10 @@ pub struct RemoveArgs {
 
     /// The last one?
     #[command(flatten)]
-    pub confirm: Confirm,
+    pub confirm: ConfirmArgs,
 }
 
-impl RemoveArgs {
+impl KeyRemoveArgs {
     /// Removes the key slot of a passphrase.
     ///
     /// # Errors
@@ -286,7 +286,7 @@ Without -q, a passphrase of another key slot is needed first, so that one is kno
 pub struct KillArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// Number of the key slot
     pub slot: u32,
@@ -297,7 +297,7 @@ pub struct KillArgs {
 
     /// Ask for none.
     #[command(flatten)]
-    pub confirm: Confirm,
+    pub confirm: ConfirmArgs,
 }
 
 impl KillArgs {
@@ -351,7 +351,7 @@ cryptline key priority disk.img 2 ignore",
 pub struct PriorityArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// Number of the key slot
     pub slot: u32,
@@ -390,14 +390,14 @@ is no such place, the old one is overwritten, after a question or with -q: if th
 
 /// Which passphrase, and its cost.
 #[derive(Args, Debug)]
-pub struct ConvertArgs {
+pub struct KeyConvertArgs {
     /// Where there is no room?
     #[command(flatten)]
-    pub confirm: Confirm,
+    pub confirm: ConfirmArgs,
 
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// Its passphrase.
     #[command(flatten)]
@@ -408,7 +408,7 @@ pub struct ConvertArgs {
     pub slot: NewSlotArgs,
 }
 
-impl ConvertArgs {
+impl KeyConvertArgs {
     /// Makes a key slot anew.
     ///
     /// # Errors

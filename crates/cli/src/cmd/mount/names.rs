@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ffi::OsString;
 
-use cryptline_serve::fuse::{Over, info_name};
+use cryptline_serve::fuse::{MountedOver, info_name};
 
 use crate::CliError;
 use crate::serve::names::free_name;
@@ -21,8 +21,8 @@ pub struct Names<'a> {
 
 impl<'a> Names<'a> {
     /// Those that were `given` for the first of the `targets`.
-    pub fn new(given: &'a [String], targets: &[OsString], over: Over) -> Result<Self, CliError> {
-        if over == Over::File && targets.len() > 1 {
+    pub fn new(given: &'a [String], targets: &[OsString], over: MountedOver) -> Result<Self, CliError> {
+        if over == MountedOver::File && targets.len() > 1 {
             return Err(CliError::parameters(
                 "several disks need an empty folder as their MOUNTPOINT; over a file there is room for one",
             ));
@@ -80,7 +80,7 @@ mod tests {
     fn no_file_is_called_as_another() {
         let given = texts(&["mine"]);
         let files = ["x", "a", "a", "a.info", "ram:1M", "b:c", "mine", "a-2"];
-        let names = Names::new(&given, &files.map(OsString::from), Over::Folder).unwrap();
+        let names = Names::new(&given, &files.map(OsString::from), MountedOver::Folder).unwrap();
         let files = files.iter().enumerate();
         let chosen: Vec<_> = files.map(|(index, file)| names.choose(index, (*file).to_owned())).collect();
         let expected = ["mine", "a", "a-2", "a.info-2", "disk", "disk-2", "mine-2", "a-2-2"];
@@ -101,11 +101,11 @@ mod tests {
             (&["a.info", "a"], "choose another"),
         ] {
             let given = texts(given);
-            let refused = Names::new(&given, &targets, Over::Folder).err().unwrap();
+            let refused = Names::new(&given, &targets, MountedOver::Folder).err().unwrap();
             assert!(refused.to_string().contains(next), "{refused}");
         }
-        let refused = Names::new(&[], &targets, Over::File).err().unwrap();
+        let refused = Names::new(&[], &targets, MountedOver::File).err().unwrap();
         assert!(refused.to_string().contains("empty folder"), "{refused}");
-        assert!(Names::new(&texts(&["t"]), &[], Over::File).is_ok(), "a table");
+        assert!(Names::new(&texts(&["t"]), &[], MountedOver::File).is_ok(), "a table");
     }
 }

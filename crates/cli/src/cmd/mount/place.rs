@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use cryptline::Target;
-use cryptline_serve::fuse::{self, Over};
+use cryptline_serve::fuse::{self, MountedOver};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -16,13 +16,13 @@ use crate::CliError;
 use crate::serve::cleanup::folder_of;
 
 /// A mount point that can be used.
-pub struct Place {
+pub struct MountPoint {
     /// From the root, without links.
     pub point: PathBuf,
-    pub over: Over,
+    pub over: MountedOver,
 }
 
-impl Place {
+impl MountPoint {
     /// With a descriptor of what is there.
     pub fn find(point: &Path) -> Result<(Self, OwnedFd), CliError> {
         let shown = point.display();
@@ -43,15 +43,15 @@ impl Place {
             if fs::read_dir(point).map_err(failed)?.next().is_some() {
                 return Err(CliError::parameters(format!("{shown}: the folder is not empty; use an empty one")));
             }
-            Over::Folder
+            MountedOver::Folder
         } else if kind.is_file() {
-            Over::File
+            MountedOver::File
         } else {
             return Err(CliError::parameters(format!("{shown}: neither a folder nor a file; use an empty folder")));
         };
         let point = fs::canonicalize(point).map_err(failed)?;
         // A folder with a mount is not empty.
-        if over == Over::File && fuse::identity_at(&point).is_some() {
+        if over == MountedOver::File && fuse::identity_at(&point).is_some() {
             return Err(CliError::busy(format!(
                 "{shown}: a volume is mounted there already; `cryptline detach {shown}` ends that"
             )));

@@ -6,10 +6,10 @@ use clap::{Args, ValueEnum};
 use cryptline::{Edited, Header, Pcrs, TangKeys};
 
 use super::super::header::ask;
-use super::super::key::{Confirm, Place, refuse_two_keys, unlocking_with};
+use super::super::key::{ConfirmArgs, HeaderArgs, refuse_two_keys, unlocking_with};
 use crate::CliError;
 use crate::args::{
-    HelperArgs, KeyArgs, PassphraseSource, Taker, TokenArgs, ask_pin, ask_pin_of_key, refuse_shared_input,
+    KeyArgs, PassphraseSource, Taker, TokenArgs, TokenHelperArgs, ask_pin, ask_pin_of_key, refuse_shared_input,
 };
 use crate::error::on_one_line;
 use crate::fido2::{self, SecurityKey, SecurityKeys};
@@ -63,7 +63,7 @@ unwraps it whenever the volume is opened with the same option. CONFIG is a JSON 
 pub struct BindArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// How the key slot is unlocked
     #[arg(value_enum, value_name = "METHOD")]
@@ -99,7 +99,7 @@ pub struct BindArgs {
 
     /// Confirmation.
     #[command(flatten)]
-    pub confirm: Confirm,
+    pub confirm: ConfirmArgs,
 
     /// Keys that open it now.
     #[command(flatten)]
@@ -126,7 +126,7 @@ pub enum By {
 }
 
 /// Result of binding, and when the volume opens now.
-type Bound = (cryptline::Result<Edited>, String);
+type BindOutcome = (cryptline::Result<Edited>, String);
 
 impl BindArgs {
     /// Binds.
@@ -141,7 +141,7 @@ impl BindArgs {
         // The helper, or the security key, is for the new token only.
         let mut tokens = self.tokens.clone();
         match self.by {
-            By::Exec => tokens.helpers = HelperArgs::default(),
+            By::Exec => tokens.helpers = TokenHelperArgs::default(),
             By::Fido2 => tokens.fido2_device = None,
             _ => {}
         }
@@ -165,13 +165,13 @@ impl BindArgs {
         report(&format!("Token {token} opens key slot {slot} {condition}.\n"))
     }
 
-    fn to_tang(&self, header: Header, url: &str) -> Result<Bound, CliError> {
+    fn to_tang(&self, header: Header, url: &str) -> Result<BindOutcome, CliError> {
         self.refuse_tpm()?;
         let bound = header.bind_tang(url, self.new_key_slot, |server| self.trust(server));
         Ok((bound, format!("while {} can be reached", on_one_line(url))))
     }
 
-    fn to_several(&self, header: Header, config: &str) -> Result<Bound, CliError> {
+    fn to_several(&self, header: Header, config: &str) -> Result<BindOutcome, CliError> {
         self.refuse_tpm()?;
         if self.thumbprint.is_some() {
             return Err(CliError::parameters(
@@ -182,7 +182,7 @@ impl BindArgs {
         Ok((bound, "while enough of its servers can be reached".to_owned()))
     }
 
-    fn to_helper(&self, header: Header, config: &str) -> Result<Bound, CliError> {
+    fn to_helper(&self, header: Header, config: &str) -> Result<BindOutcome, CliError> {
         self.refuse_tpm()?;
         if self.thumbprint.is_some() {
             return Err(CliError::parameters("--thumbprint is for a tang server; leave it out"));
@@ -195,7 +195,7 @@ impl BindArgs {
         Ok((bound, format!("with the helper {}", named.name)))
     }
 
-    fn to_security_key(&self, header: Header) -> Result<Bound, CliError> {
+    fn to_security_key(&self, header: Header) -> Result<BindOutcome, CliError> {
         if self.pcrs.is_some() || self.thumbprint.is_some() {
             return Err(CliError::parameters("--pcrs and --thumbprint are not for a security key; leave them out"));
         }
@@ -215,7 +215,7 @@ impl BindArgs {
         Err(CliError::parameters("--pcrs and --with-pin are for a TPM; leave them out"))
     }
 
-    fn to_tpm(&self, header: Header) -> Result<Bound, CliError> {
+    fn to_tpm(&self, header: Header) -> Result<BindOutcome, CliError> {
         if self.thumbprint.is_some() {
             return Err(CliError::parameters("--thumbprint is for a tang server; leave it out"));
         }

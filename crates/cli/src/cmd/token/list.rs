@@ -8,7 +8,7 @@ use cryptline::luks::token::{CLEVIS_TOKEN, EXEC_TOKEN, KEYRING_TOKEN, RECOVERY_T
 use serde_json::json;
 
 use crate::CliError;
-use crate::cmd::key::Place;
+use crate::cmd::key::HeaderArgs;
 use crate::error::on_one_line;
 use crate::output::print_report;
 use crate::verb::Verb;
@@ -26,17 +26,17 @@ The members of the JSON are those of `cryptline info --json`.",
 
 /// Whose.
 #[derive(Args, Debug)]
-pub struct ListArgs {
+pub struct TokenListArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-impl ListArgs {
+impl TokenListArgs {
     /// Lists the tokens.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use cryptline::Edited;
 use cryptline::luks::edit::{TokenPlace, TokenSlots};
 
 use crate::CliError;
-use crate::cmd::key::Place;
+use crate::cmd::key::HeaderArgs;
 use crate::output::{changed, print, report};
 use crate::verb::Verb;
 
@@ -50,10 +50,10 @@ The passphrase itself goes to the keyring, for instance with `keyctl padd user c
 
 /// Which key.
 #[derive(Args, Debug)]
-pub struct AddArgs {
+pub struct TokenAddArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// Description of the user key in the kernel's keyring that holds the passphrase
     #[arg(long, value_name = "NAME")]
@@ -72,7 +72,7 @@ pub struct AddArgs {
     pub unbound: bool,
 }
 
-impl AddArgs {
+impl TokenAddArgs {
     /// Adds a token.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ belongs to the type. It is kept as it is.",
 pub struct ImportArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// File with the token [default: standard input]
     #[arg(long, value_name = "FILE")]
@@ -167,10 +167,10 @@ cryptline token export disk.img --token-id 0 --json-file token.json",
 
 /// Which, and where to.
 #[derive(Args, Debug)]
-pub struct ExportArgs {
+pub struct TokenExportArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// Number of the token
     #[arg(long, value_name = "N")]
@@ -181,7 +181,7 @@ pub struct ExportArgs {
     pub json_file: Option<PathBuf>,
 }
 
-impl ExportArgs {
+impl TokenExportArgs {
     /// Prints a token, or saves it.
     ///
     /// # Errors
@@ -246,17 +246,17 @@ The key slots that it was for stay, and open with their passphrases.",
 
 /// Which.
 #[derive(Args, Debug)]
-pub struct RemoveArgs {
+pub struct TokenRemoveArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// Number of the token
     #[arg(long, value_name = "N")]
     pub token_id: u32,
 }
 
-impl RemoveArgs {
+impl TokenRemoveArgs {
     /// Removes a token.
     ///
     /// # Errors
@@ -281,7 +281,7 @@ cryptline token unassign disk.img --token-id 0 --key-slot 1",
 pub struct UnassignArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// Number of the token
     #[arg(long, value_name = "N")]

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use cryptline::luks::info::{KeyslotInfo, SegmentInfo};
-use cryptline::luks::{Header, Info, luks1};
+use cryptline::luks::{HeaderInfo, LuksHeader, luks1};
 use cryptline::{Inspection, Open};
 use zeroize::Zeroize;
 
 use crate::CliError;
 use crate::args::{KeyArgs, PassphraseSource};
 use crate::cmd::info;
-use crate::cmd::key::Place;
+use crate::cmd::key::HeaderArgs;
 use crate::error::on_one_line;
 use crate::output::{print, warn};
 
@@ -25,7 +25,7 @@ use crate::output::{print, warn};
 pub struct DumpArgs {
     /// Whose.
     #[command(flatten)]
-    pub place: Place,
+    pub place: HeaderArgs,
 
     /// As `info --json`.
     #[arg(long)]
@@ -81,12 +81,12 @@ impl DumpArgs {
         }
         warn(found.header.warnings());
         let text = match (&found.header, self.dump_json_metadata) {
-            (Header::V2(header), true) => format!("{:#}\n", header.metadata.json),
-            (Header::V1(_), true) => {
+            (LuksHeader::V2(header), true) => format!("{:#}\n", header.metadata.json),
+            (LuksHeader::V1(_), true) => {
                 return Err(CliError::parameters("a LUKS1 header has no JSON"));
             }
-            (Header::V1(header), false) => luks1_text(&found.name, header),
-            (Header::V2(_), false) => luks2_text(&found.header.info()),
+            (LuksHeader::V1(header), false) => luks1_text(&found.name, header),
+            (LuksHeader::V2(_), false) => luks2_text(&found.header.info()),
         };
         print(&text)
     }
@@ -137,7 +137,7 @@ fn new_file(path: &Path) -> Result<(PathBuf, File), CliError> {
     made.map_err(|error| CliError::busy(format!("{}: {error}; name a new file", path.display())))
 }
 
-fn luks1_text(name: &str, header: &luks1::Header) -> String {
+fn luks1_text(name: &str, header: &luks1::Luks1Header) -> String {
     let mut text = format!("LUKS header information for {}\n\n", on_one_line(name));
     for (what, value) in [
         ("Version:", "1".to_owned()),
@@ -166,7 +166,7 @@ fn luks1_text(name: &str, header: &luks1::Header) -> String {
     text
 }
 
-fn luks2_text(info: &Info) -> String {
+fn luks2_text(info: &HeaderInfo) -> String {
     let or = |text: &Option<String>, other: &str| match text.as_deref() {
         None | Some("") => other.to_owned(),
         Some(text) => on_one_line(text),
@@ -230,7 +230,7 @@ fn segment(text: &mut String, segment: &SegmentInfo) {
     text.push('\n');
 }
 
-fn keyslot(text: &mut String, slot: &KeyslotInfo, info: &Info) {
+fn keyslot(text: &mut String, slot: &KeyslotInfo, info: &HeaderInfo) {
     let mut digests = info.digests.iter();
     let digest = digests.find(|digest| digest.keyslots.contains(&slot.id));
     let is_unbound = digest.is_some_and(|digest| digest.segments.is_empty());

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use cryptline::Create;
-use cryptline::luks::format::{FormatOptions, Version};
+use cryptline::luks::format::{FormatOptions, LuksVersion};
 
 use crate::CliError;
 use crate::cmd::create::{NewVolume, show};
@@ -87,10 +87,10 @@ impl FormatWordArgs {
         if options.detached {
             return Ok(Some(unit));
         }
-        let usual = DATA_OFFSETS[usize::from(options.version == Version::Luks2)];
+        let usual = DATA_OFFSETS[usize::from(options.version == LuksVersion::Luks2)];
         let unit = match options.version {
-            Version::Luks1 => unit.max(512),
-            Version::Luks2 => unit.max(1).next_multiple_of(4096),
+            LuksVersion::Luks1 => unit.max(512),
+            LuksVersion::Luks2 => unit.max(1).next_multiple_of(4096),
         };
         Ok(Some(usual.checked_next_multiple_of(unit).unwrap_or(u64::MAX)))
     }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Subcommand;
 
-use super::Word;
+use super::VerbWord;
 use crate::verb::{find, in_our_words, program, rows};
 
 const LONG: [(u8, &str); 9] = [
@@ -23,7 +23,7 @@ const LONG: [(u8, &str); 9] = [
 pub fn in_full(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let word = arguments.get(1).cloned().unwrap_or_default();
     let is_word = rows().flat_map(|row| row.words).any(|known| known.is_cryptsetups && word == known.name);
-    if !is_word && !word.to_str().is_some_and(Word::has_subcommand) {
+    if !is_word && !word.to_str().is_some_and(VerbWord::has_subcommand) {
         return arguments;
     }
     let (ours, _) = in_our_words(arguments[..2].to_vec());

@@ -24,11 +24,11 @@ use cryptline_sys::lock;
 use rustix::fs::OFlags;
 use serde_json::{Value, json};
 
-use super::commands::Control;
+use super::commands::ServerControl;
 use super::wire::Add;
 use crate::CliError;
 use crate::serve::events;
-use crate::serve::front::Served;
+use crate::serve::front::ServedVolume;
 
 /// Most exports that are offered.
 const EXPORTS_MAX: usize = 256;
@@ -94,7 +94,7 @@ impl Drop for Adding<'_> {
     }
 }
 
-impl Control {
+impl ServerControl {
     /// Adds a volume on a thread of its own, which is left behind where the medium does not answer.
     pub(super) fn add_within_limit(self: &Arc<Self>, add: Add, files: Vec<OwnedFd>) -> Result<Value, CliError> {
         let (tell, told) = mpsc::channel();
@@ -144,7 +144,7 @@ impl Control {
         }
         drop(key);
         let volume = self.how.dispatch.apply(open).open()?;
-        let served = Served::new(add.name.clone(), &volume, true)?;
+        let served = ServedVolume::new(add.name.clone(), &volume, true)?;
         events::opened(&volume);
         events::watch_latch(&served.info.source, &served.gate);
         let export = Export {

@@ -6,28 +6,28 @@ use std::sync::{Arc, OnceLock};
 use cryptline_nbd::uri::NbdUri;
 use cryptline_serve::UNANSWERED;
 use cryptline_serve::lane::Poll;
-use cryptline_serve::nbd::{ExportStatus, Looked, NotFlushed, RemoveError, Removed, Server};
+use cryptline_serve::nbd::{ExportStatus, Looked, NbdServer, NotFlushed, RemoveError, Removed};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::add::AddedImages;
-use super::session::Line;
-use super::wire::{Failure, Nothing, Remove, Reply, Request, Whose, parse};
+use super::session::ControlLine;
+use super::wire::{ControlFailure, ControlReply, ControlRequest, Nothing, Remove, Whose, parse};
 use crate::CliError;
-use crate::args::DispatchOptions;
+use crate::args::DispatchArgs;
 use crate::error::Kind;
 use crate::output::complain;
 use crate::serve::certificates::Again;
 use crate::serve::events;
-use crate::serve::front::Served;
+use crate::serve::front::ServedVolume;
 use crate::serve::statistics::{self, Sampler};
 use crate::serve::volumes::{Volumes, why_lost};
 
 /// A running server, for those who may give it commands.
-pub struct Control {
-    pub(super) server: Arc<Server>,
+pub struct ServerControl {
+    pub(super) server: Arc<NbdServer>,
     pub(super) volumes: Volumes,
-    statistics: statistics::Server,
+    statistics: statistics::ServerInfo,
     pub(super) how: HowServed,
     pub(super) added: AddedImages,
 }
@@ -37,14 +37,14 @@ pub struct HowServed {
     /// Where its exports are, each without a name.
     pub places: Vec<NbdUri>,
     /// Choice of who runs the cipher of volumes that are added.
-    pub dispatch: DispatchOptions,
+    pub dispatch: DispatchArgs,
     /// Means of reading its certificates again, if it has some.
     pub certificates: Option<Again>,
 }
 
-impl Control {
+impl ServerControl {
     /// Of a server that tells what it serves by `volumes`.
-    pub fn new(server: &Arc<Server>, volumes: &Volumes, poll: Poll, how: HowServed) -> Self {
+    pub fn new(server: &Arc<NbdServer>, volumes: &Volumes, poll: Poll, how: HowServed) -> Self {
         let shown = volumes.clone();
         server.exports().on_closed(move |export, flushed| {
             if let Err((name, fault)) = flushed {
@@ -55,7 +55,7 @@ impl Control {
         Self {
             server: Arc::clone(server),
             volumes: volumes.clone(),
-            statistics: statistics::Server::new(volumes.clone(), Arc::new(OnceLock::from(poll))),
+            statistics: statistics::ServerInfo::new(volumes.clone(), Arc::new(OnceLock::from(poll))),
             how,
             added: AddedImages::default(),
         }
@@ -67,12 +67,12 @@ impl Control {
     }
 
     /// Does what a line says; the reply, with its line end.
-    pub(super) fn answer(self: &Arc<Self>, line: Line, user: u32, sampler: &mut Sampler) -> Vec<u8> {
-        let request = parse::<Request>(&line.text).map_err(|error| {
+    pub(super) fn answer(self: &Arc<Self>, line: ControlLine, user: u32, sampler: &mut Sampler) -> Vec<u8> {
+        let request = parse::<ControlRequest>(&line.text).map_err(|error| {
             CliError::parameters(format!("not a command: {error}; send a line such as {{\"execute\": \"list\"}}"))
         });
         let (done, id) = match request {
-            Ok(Request { execute, arguments, id }) => {
+            Ok(ControlRequest { execute, arguments, id }) => {
                 let name = arguments.get("name").and_then(Value::as_str).map(str::to_owned);
                 let done = self.execute(&execute, arguments, line.files, sampler);
                 events::of_command(user, &execute, name.as_deref(), done.as_ref().err());
@@ -82,9 +82,9 @@ impl Control {
         };
         let (returned, error) = match done {
             Ok(returned) => (Some(returned), None),
-            Err(error) => (None, Some(Failure::of(&error))),
+            Err(error) => (None, Some(ControlFailure::of(&error))),
         };
-        line_of(&Reply { returned, error, id })
+        line_of(&ControlReply { returned, error, id })
     }
 
     fn execute(
@@ -128,7 +128,7 @@ impl Control {
         json!({ "exports": exports.iter().map(of_volume).collect::<Vec<_>>() })
     }
 
-    fn describe(&self, status: &ExportStatus, volume: Option<&Served>) -> Value {
+    fn describe(&self, status: &ExportStatus, volume: Option<&ServedVolume>) -> Value {
         let export = &status.export;
         let info = volume.map(|volume| &volume.info);
         json!({
@@ -272,10 +272,10 @@ fn of<T: for<'de> Deserialize<'de>>(command: &str, arguments: Map<String, Value>
 
 /// For who has asked for nothing that makes sense.
 pub(super) fn refusal(why: &CliError) -> Vec<u8> {
-    line_of(&Reply { error: Some(Failure::of(why)), ..Reply::default() })
+    line_of(&ControlReply { error: Some(ControlFailure::of(why)), ..ControlReply::default() })
 }
 
-fn line_of(reply: &Reply) -> Vec<u8> {
+fn line_of(reply: &ControlReply) -> Vec<u8> {
     // Numbers and names always are JSON.
     let mut line = serde_json::to_vec(reply).unwrap_or_default();
     line.push(b'\n');

@@ -29,8 +29,8 @@ use rustix::fs::Mode;
 use super::cleanup::Cleanup;
 use super::unix;
 use crate::CliError;
-pub use commands::{Control, HowServed};
-use session::{End, Session, check_user, send};
+pub use commands::{HowServed, ServerControl};
+use session::{ControlSession, InputEnd, check_user, send};
 
 /// Clients at a time.
 const CLIENTS_MAX: usize = 16;
@@ -47,13 +47,13 @@ pub struct ControlSocket {
 }
 
 /// A client's place.
-struct Seat {
+struct ControlSeat {
     stream: UnixStream,
     /// A command is being carried out.
     is_busy: AtomicBool,
 }
 
-type Seats = Mutex<Vec<Arc<Seat>>>;
+type ControlSeats = Mutex<Vec<Arc<ControlSeat>>>;
 
 impl ControlSocket {
     /// Binds `path`, removed at exit.
@@ -68,7 +68,7 @@ impl ControlSocket {
     ///
     /// # Errors
     /// Exit code 3 where no thread can be started.
-    pub fn start(self, control: Control) -> Result<(), CliError> {
+    pub fn start(self, control: ServerControl) -> Result<(), CliError> {
         std::thread::Builder::new()
             .name("control".into())
             .spawn(move || self.run(&Arc::new(control)))
@@ -76,8 +76,8 @@ impl ControlSocket {
             .map_err(CliError::no_thread)
     }
 
-    fn run(&self, control: &Arc<Control>) {
-        let seats = Arc::new(Seats::default());
+    fn run(&self, control: &Arc<ServerControl>) {
+        let seats = Arc::new(ControlSeats::default());
         loop {
             let started = self.listener.accept().and_then(|(stream, _)| {
                 stream.set_write_timeout(Some(REPLY_MAX))?;
@@ -85,7 +85,7 @@ impl ControlSocket {
                     let (control, seats) = (Arc::clone(control), Arc::clone(&seats));
                     let serve = move || {
                         // However the thread ends: the client would wait for ever.
-                        let _taken = Taken(&seats, &seat);
+                        let _taken = TakenSeat(&seats, &seat);
                         serve(&seat, &control);
                     };
                     std::thread::Builder::new().name("control-client".into()).spawn(serve).map(drop)
@@ -99,16 +99,20 @@ impl ControlSocket {
 }
 
 /// A seat that is left when this goes.
-struct Taken<'a>(&'a Seats, &'a Arc<Seat>);
+struct TakenSeat<'a>(&'a ControlSeats, &'a Arc<ControlSeat>);
 
-impl Drop for Taken<'_> {
+impl Drop for TakenSeat<'_> {
     fn drop(&mut self) {
         leave_seat(self.0, self.1);
     }
 }
 
 /// Has `start` begin to serve a client that gets a seat. Where it cannot, the client is sent away.
-fn seat_client(seats: &Seats, stream: UnixStream, start: impl FnOnce(Arc<Seat>) -> io::Result<()>) -> io::Result<()> {
+fn seat_client(
+    seats: &ControlSeats,
+    stream: UnixStream,
+    start: impl FnOnce(Arc<ControlSeat>) -> io::Result<()>,
+) -> io::Result<()> {
     let Some(seat) = take_seat(seats, stream) else {
         return Ok(());
     };
@@ -120,41 +124,41 @@ fn seat_client(seats: &Seats, stream: UnixStream, start: impl FnOnce(Arc<Seat>) 
 }
 
 /// Its end: the accepting thread may have a handle of the stream, too.
-fn leave_seat(seats: &Seats, seat: &Arc<Seat>) {
+fn leave_seat(seats: &ControlSeats, seat: &Arc<ControlSeat>) {
     // Failing means that the client is gone already.
     let _ = seat.stream.shutdown(Shutdown::Both);
     lock(seats).retain(|other| !Arc::ptr_eq(other, seat));
 }
 
 /// The oldest one that has asked for nothing gives way; where all wait for answers, the new one does.
-fn take_seat(seats: &Seats, stream: UnixStream) -> Option<Arc<Seat>> {
+fn take_seat(seats: &ControlSeats, stream: UnixStream) -> Option<Arc<ControlSeat>> {
     let mut seats = lock(seats);
     if seats.len() >= CLIENTS_MAX {
-        let is_silent = |seat: &Arc<Seat>| !seat.is_busy.load(Ordering::Relaxed);
+        let is_silent = |seat: &Arc<ControlSeat>| !seat.is_busy.load(Ordering::Relaxed);
         let place = seats.iter().position(is_silent)?;
         let silent = seats.remove(place);
         // Failing means that it is gone already.
         let _ = silent.stream.shutdown(Shutdown::Both);
     }
-    let seat = Arc::new(Seat { stream, is_busy: AtomicBool::new(false) });
+    let seat = Arc::new(ControlSeat { stream, is_busy: AtomicBool::new(false) });
     seats.push(Arc::clone(&seat));
     Some(seat)
 }
 
 /// One client, to its end.
-fn serve(seat: &Seat, control: &Arc<Control>) {
-    if let End::Refused(why) = answer_all(seat, control) {
+fn serve(seat: &ControlSeat, control: &Arc<ServerControl>) {
+    if let InputEnd::Refused(why) = answer_all(seat, control) {
         // Whether it hears that is its own affair.
         let _ = send(&seat.stream, &commands::refusal(&why));
     }
 }
 
-fn answer_all(seat: &Seat, control: &Arc<Control>) -> End {
+fn answer_all(seat: &ControlSeat, control: &Arc<ServerControl>) -> InputEnd {
     let user = match check_user(&seat.stream) {
         Ok(user) => user.as_raw(),
-        Err(refused) => return End::Refused(refused),
+        Err(refused) => return InputEnd::Refused(refused),
     };
-    let mut session = Session::new(&seat.stream);
+    let mut session = ControlSession::new(&seat.stream);
     let mut sampler = control.sampler();
     loop {
         let line = match session.next_line() {
@@ -166,7 +170,7 @@ fn answer_all(seat: &Seat, control: &Arc<Control>) -> End {
         let sent = send(&seat.stream, &reply);
         seat.is_busy.store(false, Ordering::Relaxed);
         if sent.is_err() {
-            return End::Gone;
+            return InputEnd::Gone;
         }
     }
 }
@@ -179,7 +183,7 @@ mod tests {
 
     #[test]
     fn one_client_more_takes_the_place_of_a_silent_one_and_of_no_other() {
-        let seats = Seats::default();
+        let seats = ControlSeats::default();
         let pair = || UnixStream::pair().unwrap();
         let mut all: Vec<_> = (0..CLIENTS_MAX)
             .map(|_| {
@@ -199,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_client_that_no_thread_can_serve_is_sent_away_and_keeps_no_seat() {
-        let seats = Seats::default();
+        let seats = ControlSeats::default();
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let refused = seat_client(&seats, ours, |_| Err(io::ErrorKind::OutOfMemory.into()));
         assert!(refused.is_err() && lock(&seats).is_empty());

@@ -15,7 +15,7 @@ use crate::CliError;
 use crate::serve::events;
 
 /// Input of a client.
-pub struct Session<'a> {
+pub struct ControlSession<'a> {
     stream: &'a UnixStream,
     input: Vec<u8>,
     /// Each with the place of the last byte that was received with it: the kernel lets a read end there.
@@ -23,21 +23,21 @@ pub struct Session<'a> {
 }
 
 /// A line without its end, and the descriptors that came with it.
-pub struct Line {
+pub struct ControlLine {
     pub text: Vec<u8>,
     pub files: Vec<OwnedFd>,
 }
 
 /// Why there is no more line.
 #[derive(Debug)]
-pub enum End {
+pub enum InputEnd {
     /// The client has left.
     Gone,
     /// The client is told why it must.
     Refused(CliError),
 }
 
-impl<'a> Session<'a> {
+impl<'a> ControlSession<'a> {
     /// Nothing came so far.
     pub fn new(stream: &'a UnixStream) -> Self {
         Self { stream, input: Vec::new(), files: Vec::new() }
@@ -47,22 +47,22 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// Where there is none.
-    pub fn next_line(&mut self) -> Result<Line, End> {
+    pub fn next_line(&mut self) -> Result<ControlLine, InputEnd> {
         loop {
             if let Some(end) = self.input.iter().position(|&byte| byte == b'\n') {
                 let mut text: Vec<u8> = self.input.drain(..=end).collect();
                 text.truncate(end);
                 let files = self.files_to(end);
-                return Ok(Line { text, files });
+                return Ok(ControlLine { text, files });
             }
             if self.input.len() >= LINE_MAX {
-                return Err(End::Refused(CliError::parameters(format!(
+                return Err(InputEnd::Refused(CliError::parameters(format!(
                     "a line has at most {LINE_MAX} bytes; send one command in each"
                 ))));
             }
             match self.receive() {
                 Ok(true) => {}
-                Ok(false) | Err(End::Gone) => return Err(End::Gone),
+                Ok(false) | Err(InputEnd::Gone) => return Err(InputEnd::Gone),
                 Err(refused) => return Err(refused),
             }
         }
@@ -79,7 +79,7 @@ impl<'a> Session<'a> {
     }
 
     /// Some bytes, and the descriptors that come with them; `false` at the end.
-    fn receive(&mut self) -> Result<bool, End> {
+    fn receive(&mut self) -> Result<bool, InputEnd> {
         let mut bytes = [0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -88,7 +88,7 @@ impl<'a> Session<'a> {
             let flags = RecvFlags::CMSG_CLOEXEC;
             match recvmsg(self.stream, &mut parts, &mut ancillary, flags) {
                 Err(Errno::INTR) => {}
-                Err(_) => return Err(End::Gone),
+                Err(_) => return Err(InputEnd::Gone),
                 Ok(received) => break received,
             }
         };
@@ -99,7 +99,7 @@ impl<'a> Session<'a> {
             }
         }
         if received.flags.contains(ReturnFlags::CTRUNC) || self.files.len() > FILES_MAX {
-            return Err(End::Refused(CliError::parameters(format!(
+            return Err(InputEnd::Refused(CliError::parameters(format!(
                 "a line comes with at most {FILES_MAX} descriptors, and this server could not take all of them; \
                  send fewer, or raise its `ulimit -n`"
             ))));
@@ -151,11 +151,11 @@ mod tests {
             }
             theirs.write_all(b"two\n\nfour").unwrap();
         });
-        let mut session = Session::new(&ours);
+        let mut session = ControlSession::new(&ours);
         for expected in [&b"one"[..], b"two", b""] {
             assert_eq!(session.next_line().unwrap_or_else(|_| panic!()).text, expected);
         }
-        assert!(matches!(session.next_line(), Err(End::Gone)));
+        assert!(matches!(session.next_line(), Err(InputEnd::Gone)));
         sender.join().unwrap();
     }
 
@@ -181,7 +181,7 @@ mod tests {
         send_with_file(&theirs, b"d\n");
         send_with_file(&theirs, b"add\n");
         drop(theirs);
-        let mut session = Session::new(&ours);
+        let mut session = ControlSession::new(&ours);
         for (text, files) in [("list", 0), ("add", 1), ("list", 0), ("add", 1), ("add", 1)] {
             let line = session.next_line().unwrap_or_else(|_| panic!());
             let text_read = String::from_utf8(line.text).unwrap();
@@ -193,8 +193,8 @@ mod tests {
     fn a_line_without_end_is_refused_when_it_is_too_long() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let sender = std::thread::spawn(move || theirs.write_all(&vec![b' '; 1 << 20]));
-        let refused = Session::new(&ours).next_line();
-        assert!(matches!(refused, Err(End::Refused(_))));
+        let refused = ControlSession::new(&ours).next_line();
+        assert!(matches!(refused, Err(InputEnd::Refused(_))));
         drop(ours);
         // The rest is read by nobody.
         assert!(sender.join().unwrap().is_err());

@@ -20,7 +20,7 @@ pub const FILES_MAX: usize = 8;
 /// Command of a client.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Request {
+pub struct ControlRequest {
     pub execute: String,
     #[serde(default)]
     pub arguments: Map<String, Value>,
@@ -31,18 +31,18 @@ pub struct Request {
 
 /// Outcome of it: one of both.
 #[derive(Debug, Default, Deserialize, Serialize)]
-pub struct Reply {
+pub struct ControlReply {
     #[serde(rename = "return", skip_serializing_if = "Option::is_none")]
     pub returned: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<Failure>,
+    pub error: Option<ControlFailure>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Value>,
 }
 
 /// Why nothing did.
 #[derive(Debug, Deserialize, Serialize)]
-pub struct Failure {
+pub struct ControlFailure {
     /// The kind of failure, as exit codes tell it.
     pub class: String,
     pub desc: String,
@@ -102,7 +102,7 @@ const CLASSES: [(&str, Kind); 5] = [
     ("busy", Kind::Busy),
 ];
 
-impl Failure {
+impl ControlFailure {
     /// Returns what a client is told.
     pub fn of(error: &CliError) -> Self {
         let mut classes = CLASSES.iter();
@@ -134,17 +134,17 @@ mod tests {
     #[test]
     fn failures_keep_their_kind_on_the_way() {
         for (_, kind) in CLASSES {
-            let there = Failure::of(&CliError::new(kind, "why"));
+            let there = ControlFailure::of(&CliError::new(kind, "why"));
             let here = there.into_error();
             assert_eq!((here.kind(), here.to_string()), (kind, "why".to_owned()));
         }
-        let other = Failure { class: "of a later version".to_owned(), desc: String::new() };
+        let other = ControlFailure { class: "of a later version".to_owned(), desc: String::new() };
         assert_eq!(other.into_error().kind(), Kind::Device);
     }
 
     #[test]
     fn requests_are_objects_with_known_members() {
-        let read = |line: &str| parse::<Request>(line.as_bytes());
+        let read = |line: &str| parse::<ControlRequest>(line.as_bytes());
         let whole = read(r#"{"execute": "list", "arguments": {}, "id": [1]}"#).unwrap();
         assert_eq!((whole.execute.as_str(), whole.id.is_some()), ("list", true));
         assert!(read(r#"{"execute": "list"}"#).unwrap().id.is_none());

@@ -14,7 +14,7 @@ use cryptline_engine::{BackendChoice, Gate, OpenError, Ring};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use super::{Needs, Server};
+use super::{Needs, ServerRights};
 use crate::CliError;
 use crate::output::warn;
 use crate::serve::memory::count_of;
@@ -31,7 +31,7 @@ const OPEN_USUALLY: u64 = 32;
 ///
 /// # Errors
 /// Exit code 1 or 4 where it is not enough for one, or for all if a front needs that.
-pub fn get(server: &Server<'_>, reopens: bool) -> Result<u64, CliError> {
+pub fn get(server: &ServerRights<'_>, reopens: bool) -> Result<u64, CliError> {
     let needs = server.needs;
     let refuse = |error| Lacking(error).refusal(needs);
     start(server).map_err(refuse)?;
@@ -60,7 +60,7 @@ pub fn get(server: &Server<'_>, reopens: bool) -> Result<u64, CliError> {
     Ok(clients)
 }
 
-fn start(server: &Server<'_>) -> Result<(), OpenError> {
+fn start(server: &ServerRights<'_>) -> Result<(), OpenError> {
     // The command that runs beside us has its own limits by now.
     raise(Resource::Nofile);
     // Buffers that are registered with a ring, where that was free of limits for root so far.
@@ -76,12 +76,12 @@ fn start(server: &Server<'_>) -> Result<(), OpenError> {
 }
 
 /// Volumes whose queues can be opened later: those of the others are connections, which are kept.
-fn volumes_of_files<'a>(server: &Server<'a>) -> impl Iterator<Item = &'a Gate> {
+fn volumes_of_files<'a>(server: &ServerRights<'a>) -> impl Iterator<Item = &'a Gate> {
     server.volumes.iter().map(|volume| &volume.gate).filter(|gate| !gate.awaits_reads())
 }
 
 /// The number of clients that the limit of descriptors leaves room for.
-fn room(server: &Server<'_>, reopens: bool) -> u64 {
+fn room(server: &ServerRights<'_>, reopens: bool) -> u64 {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return u64::MAX };
     let open = std::fs::read_dir("/proc/self/fd").map_or(OPEN_USUALLY, |open| open.count() as u64);
     let files = |queues| server.volumes.iter().map(move |volume| volume.gate.files_taken(queues) as u64);
@@ -94,7 +94,7 @@ fn room(server: &Server<'_>, reopens: bool) -> u64 {
 
 /// Opens the connections of so many clients to servers below, all of them at once. The number of those for which there
 /// was enough, and what there was not enough of for more.
-fn connect(server: &Server<'_>, clients: u64, lacking: Option<Lacking>) -> (u64, Option<Lacking>) {
+fn connect(server: &ServerRights<'_>, clients: u64, lacking: Option<Lacking>) -> (u64, Option<Lacking>) {
     // Queues that could not be replaced later are connections.
     let volumes = || server.volumes.iter().map(|volume| &volume.gate).filter(|gate| gate.awaits_reads());
     let mut queues = Vec::new();

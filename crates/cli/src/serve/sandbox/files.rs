@@ -15,7 +15,7 @@ use crate::serve::cleanup::folder_of;
 
 /// Actions on names that a confined thread may take.
 #[derive(Debug, Default)]
-pub struct Allowed<'fd> {
+pub struct AllowedActions<'fd> {
     /// Disks that each queue opens once more.
     pub disks: Vec<BorrowedFd<'fd>>,
     /// Files and sockets to remove.
@@ -30,7 +30,7 @@ pub struct Allowed<'fd> {
     pub unix: bool,
 }
 
-impl Allowed<'_> {
+impl AllowedActions<'_> {
     /// All else is given up.
     fn forbidden(&self) -> Landlock {
         let mut forbidden = Landlock::ALL;
@@ -49,7 +49,7 @@ impl Allowed<'_> {
 }
 
 /// A ruleset that allows this, to be applied to threads.
-pub fn ruleset(allowed: &Allowed<'_>) -> io::Result<OwnedFd> {
+pub fn ruleset(allowed: &AllowedActions<'_>) -> io::Result<OwnedFd> {
     let folders = |paths: &[PathBuf], right| {
         let mut options = File::options();
         options.read(true).custom_flags(OFlags::PATH.bits().cast_signed());
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn unix_sockets_are_reached_only_where_a_server_below_has_one() {
         for unix in [false, true] {
-            let forbidden = Allowed { unix, ..Allowed::default() }.forbidden();
+            let forbidden = AllowedActions { unix, ..AllowedActions::default() }.forbidden();
             assert_eq!(forbidden.files & Landlock::RESOLVE_UNIX == 0, unix);
             assert_eq!(forbidden.scopes & Landlock::ABSTRACT_UNIX == 0, unix);
             assert!(forbidden.scopes & Landlock::SIGNAL != 0);

@@ -17,7 +17,7 @@ use seccompiler::{
 
 /// Circumstances that the list depends on.
 #[derive(Debug, Default)]
-pub struct Allowed<'a> {
+pub struct FilterTerms<'a> {
     /// Connections do their I/O over io_uring.
     pub io_uring: bool,
     /// There is a command to end with the server.
@@ -144,7 +144,7 @@ pub struct Filters(Vec<BpfProgram>);
 
 impl Filters {
     /// The filters for a server that needs this.
-    pub fn new(allowed: &Allowed<'_>) -> Result<Self, seccompiler::Error> {
+    pub fn new(allowed: &FilterTerms<'_>) -> Result<Self, seccompiler::Error> {
         let errno = |errno: Errno| SeccompAction::Errno(errno.raw_os_error().cast_unsigned());
         let clone3 = [(libc::SYS_clone3, Vec::new())].into();
         let no_clone3 = compile(clone3, SeccompAction::Allow, errno(Errno::NOSYS))?;
@@ -163,7 +163,7 @@ fn compile(rules: Rules, others: SeccompAction, named: SeccompAction) -> Result<
     Ok(SeccompFilter::new(rules, others, named, architecture)?.try_into()?)
 }
 
-fn rules(allowed: &Allowed<'_>) -> Result<Rules, seccompiler::Error> {
+fn rules(allowed: &FilterTerms<'_>) -> Result<Rules, seccompiler::Error> {
     let mut always = [ALWAYS, ALWAYS_HERE, allowed.calls].concat();
     if allowed.io_uring {
         always.extend(IO_URING);
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn filters_compile_for_every_server_and_forbid_what_must_be() {
         for (io_uring, command) in [(false, false), (true, false), (false, true), (true, true)] {
-            let allowed = Allowed { io_uring, command, ..Allowed::default() };
+            let allowed = FilterTerms { io_uring, command, ..FilterTerms::default() };
             assert_eq!(Filters::new(&allowed).unwrap().0.len(), 2);
             let rules = super::rules(&allowed).unwrap();
             for call in [
@@ -286,7 +286,7 @@ mod tests {
                 assert!(!rules.contains_key(&call), "system call {call}");
             }
             assert_eq!(rules.contains_key(&libc::SYS_io_uring_setup), io_uring);
-            let opens = Allowed { opens: true, ..allowed };
+            let opens = FilterTerms { opens: true, ..allowed };
             assert!(super::rules(&opens).unwrap().contains_key(&libc::SYS_openat));
             assert_eq!(rules.contains_key(&libc::SYS_pidfd_send_signal), command);
         }
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn what_a_front_needs_beyond_that_is_allowed() {
-        let allowed = Allowed { calls: &[libc::SYS_umount2], ioctls: &[1, 2], ..Allowed::default() };
+        let allowed = FilterTerms { calls: &[libc::SYS_umount2], ioctls: &[1, 2], ..FilterTerms::default() };
         let rules = rules(&allowed).unwrap();
         assert!(rules.contains_key(&libc::SYS_umount2));
         assert_eq!(rules[&libc::SYS_ioctl].len(), 3);

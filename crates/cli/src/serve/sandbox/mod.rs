@@ -28,18 +28,18 @@ use rustix::fs::{Access, AtFlags, Gid, Mode as FileMode, OFlags, Uid};
 use rustix::io::Errno;
 
 use super::cleanup::{Cleanup, FileIdentity, folder_of};
-use super::front::Served;
-use super::parent::Parent;
+use super::front::ServedVolume;
+use super::parent::ParentProcess;
 use crate::CliError;
 use crate::harden::protect_process;
 use crate::output::warn;
-use filter::{Allowed, Filters};
-use probe::Probe;
-use user::Identity;
+use filter::{FilterTerms, Filters};
+use probe::SandboxProbe;
+use user::UserAndGroup;
 
 /// `--sandbox`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
+pub enum SandboxMode {
     /// Whatever the kernel offers; the banner lists it
     #[default]
     Auto,
@@ -56,7 +56,7 @@ pub struct SandboxArgs {
     /// Drop the rights to open files other than the disks, to start programs and to make connections, and all
     /// capabilities, before the first client is served
     #[arg(long, value_enum, default_value_t, value_name = "HOW")]
-    pub sandbox: Mode,
+    pub sandbox: SandboxMode,
 
     /// Switch to this user (name or number) before serving the first client
     #[arg(short, long, value_name = "USER")]
@@ -90,11 +90,11 @@ pub struct Needs<'a> {
 }
 
 /// Resources that the server has and needs when it gives the rest up.
-pub struct Server<'a> {
+pub struct ServerRights<'a> {
     /// Resources that its front needs.
     pub needs: &'a Needs<'a>,
     /// Served volumes.
-    pub volumes: &'a [Served],
+    pub volumes: &'a [ServedVolume],
     /// How connections do their I/O.
     pub backend: BackendChoice,
     /// Objects that must be removed at the end.
@@ -102,14 +102,14 @@ pub struct Server<'a> {
     /// `--run` was given; its command runs.
     pub command: bool,
     /// Whose end is ours (`--exit-with-parent`).
-    pub parent: Option<Parent>,
+    pub parent: Option<ParentProcess>,
 }
 
 /// A sandbox to be entered.
 pub struct Sandbox {
-    mode: Mode,
-    identity: Option<Identity>,
-    probe: Option<Probe>,
+    mode: SandboxMode,
+    identity: Option<UserAndGroup>,
+    probe: Option<SandboxProbe>,
 }
 
 /// Restrictions in force, for people.
@@ -161,8 +161,8 @@ impl SandboxArgs {
     pub fn prepare(&self) -> Result<Sandbox, CliError> {
         Ok(Sandbox {
             mode: self.sandbox,
-            identity: Identity::find(self.user.as_deref(), self.group.as_deref())?,
-            probe: self.sandbox_probe.then(Probe::new).transpose()?,
+            identity: UserAndGroup::find(self.user.as_deref(), self.group.as_deref())?,
+            probe: self.sandbox_probe.then(SandboxProbe::new).transpose()?,
         })
     }
 }
@@ -172,41 +172,41 @@ impl Sandbox {
     ///
     /// Errors: with `--sandbox=on`, where a part of it is missing; where the user cannot be
     /// changed to. The process may have given up rights by then, and must end.
-    pub fn enforce(self, server: &Server<'_>) -> Result<InForce, CliError> {
+    pub fn enforce(self, server: &ServerRights<'_>) -> Result<InForce, CliError> {
         let mut in_force = InForce::default();
-        if self.mode == Mode::Off {
+        if self.mode == SandboxMode::Off {
             in_force.off = Some(ASKED_OFF.to_owned());
         }
-        if self.mode != Mode::Off || self.identity.is_some() {
+        if self.mode != SandboxMode::Off || self.identity.is_some() {
             // With the rights to look for what it names.
             let ruleset = ruleset(server);
             // Another user may have no right to the disk's file, and without Landlock all files could be opened.
-            let reopens = self.mode != Mode::Off && self.identity.is_none() && ruleset.is_ok();
+            let reopens = self.mode != SandboxMode::Off && self.identity.is_none() && ruleset.is_ok();
             // A shortage never takes the sandbox away, only clients.
             let clients = ahead::get(server, reopens)?;
             in_force.clients = (clients < server.needs.clients).then_some(clients);
             self.confine(server, ruleset, reopens, &mut in_force)?;
         }
-        if let (Mode::On, false) = (self.mode, in_force.missing.is_empty()) {
+        if let (SandboxMode::On, false) = (self.mode, in_force.missing.is_empty()) {
             return Err(CliError::parameters(format!(
                 "--sandbox=on: there is no {}; use --sandbox=auto to do without",
                 in_force.missing.join(", no ")
             )));
         }
-        self.probe.map_or(Ok(()), Probe::run)?;
+        self.probe.map_or(Ok(()), SandboxProbe::run)?;
         Ok(in_force)
     }
 
     fn confine(
         &self,
-        server: &Server<'_>,
+        server: &ServerRights<'_>,
         ruleset: io::Result<OwnedFd>,
         reopens: bool,
         in_force: &mut InForce,
     ) -> Result<(), CliError> {
         let made = server.cleanup.made();
         let connections = connections(server);
-        if self.mode != Mode::Off {
+        if self.mode != SandboxMode::Off {
             // Without the right to do it, execve still gives nothing: no_new_privs is set below.
             let _ = everywhere(Restriction::EmptyBoundingSet);
         }
@@ -216,10 +216,10 @@ impl Sandbox {
             // Nor does it keep that nobody may look into our memory.
             protect_process();
             // The kernel forgets it when the user changes.
-            server.parent.map_or(Ok(()), Parent::follow)?;
+            server.parent.map_or(Ok(()), ParentProcess::follow)?;
             in_force.user = Some(identity.name().to_owned());
         }
-        if self.mode != Mode::Off {
+        if self.mode != SandboxMode::Off {
             let nothing = |()| String::new();
             let done = everywhere(Restriction::NoNewPrivileges).map(nothing);
             in_force.note("no_new_privs", done);
@@ -233,10 +233,10 @@ impl Sandbox {
             in_force.note("no capabilities", done);
         }
         warn(&what_stays(made.files.iter().chain(&made.directories)));
-        if self.mode != Mode::Off {
+        if self.mode != SandboxMode::Off {
             let io_uring = server.backend != BackendChoice::Syscalls;
             let locked = landlock(ruleset, io_uring);
-            let allowed = Allowed {
+            let allowed = FilterTerms {
                 io_uring,
                 // Queues go without files of their own where that has failed after all.
                 opens: reopens && locked.is_ok(),
@@ -260,14 +260,14 @@ impl Sandbox {
 }
 
 /// The connections that the volumes make while they are served.
-fn connections(server: &Server<'_>) -> Connections {
+fn connections(server: &ServerRights<'_>) -> Connections {
     let volumes = server.volumes.iter();
     volumes.map(|volume| volume.gate.makes_connections()).fold(Connections::default(), Connections::and)
 }
 
-fn ruleset(server: &Server<'_>) -> io::Result<OwnedFd> {
+fn ruleset(server: &ServerRights<'_>) -> io::Result<OwnedFd> {
     let (made, connections) = (server.cleanup.made(), connections(server));
-    files::ruleset(&files::Allowed {
+    files::ruleset(&files::AllowedActions {
         disks: server.volumes.iter().flat_map(|volume| volume.gate.files()).collect(),
         files: made.files.clone(),
         folders: made.directories.clone(),
@@ -300,7 +300,7 @@ fn landlock(ruleset: io::Result<OwnedFd>, io_uring: bool) -> Result<String, Stri
     Ok(format!("version {version}"))
 }
 
-fn seccomp(allowed: &Allowed<'_>) -> Result<String, String> {
+fn seccomp(allowed: &FilterTerms<'_>) -> Result<String, String> {
     let filters = Filters::new(allowed).and_then(|filters| filters.install());
     filters.map(|()| String::new()).map_err(|error| error.to_string())
 }
@@ -308,7 +308,7 @@ fn seccomp(allowed: &Allowed<'_>) -> Result<String, String> {
 /// So that the new user may reach and remove what was made for the old one.
 ///
 /// By descriptor, and only what is still what we made: others may have rights in its folder.
-fn hand_over(made: &[(PathBuf, FileIdentity)], identity: &Identity) -> Result<(), CliError> {
+fn hand_over(made: &[(PathBuf, FileIdentity)], identity: &UserAndGroup) -> Result<(), CliError> {
     let uid = identity.uid().map(Uid::from_raw);
     let gid = Some(Gid::from_raw(identity.gid()));
     let give = |path: &PathBuf, ours: &FileIdentity| {

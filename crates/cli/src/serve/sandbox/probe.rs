@@ -9,12 +9,12 @@ use crate::CliError;
 use crate::output::complain;
 
 /// A thread that was there before the sandbox, as the engine's are.
-pub struct Probe {
+pub struct SandboxProbe {
     start: Sender<()>,
     thread: JoinHandle<Vec<Attempt>>,
 }
 
-impl Probe {
+impl SandboxProbe {
     /// Starts the thread, which waits.
     pub fn new() -> Result<Self, CliError> {
         let (start, started) = channel();

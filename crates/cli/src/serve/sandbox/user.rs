@@ -7,14 +7,14 @@ use crate::CliError;
 
 /// User and group to become.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct UserAndGroup {
     uid: Option<Uid>,
     gid: Gid,
     /// For people.
     name: String,
 }
 
-impl Identity {
+impl UserAndGroup {
     /// Looks names and numbers up; `None` where neither was given. With a user alone, the group
     /// is that user's. Supplementary groups are given up in any case.
     pub fn find(user: Option<&str>, group: Option<&str>) -> Result<Option<Self>, CliError> {
@@ -121,6 +121,6 @@ mod tests {
             assert_eq!(error.exit_code(), 1);
             assert_eq!(find_group(wrong).unwrap_err().exit_code(), 1);
         }
-        assert_eq!(Identity::find(None, None).unwrap(), None);
+        assert_eq!(UserAndGroup::find(None, None).unwrap(), None);
     }
 }

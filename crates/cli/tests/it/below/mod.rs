@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cryptline_testkit::peer::{Background, Peer, Run, run};
+use cryptline_testkit::peer::{BackgroundProgram, Peer, Run, run};
 
 use super::common::{self, Folder};
 use super::server::{READY, Server};
@@ -15,7 +15,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A foreign server at a socket.
 pub struct Below {
-    pub process: Background,
+    pub process: BackgroundProgram,
     pub socket: PathBuf,
 }
 
@@ -36,7 +36,7 @@ impl Below {
     }
 
     pub fn start(command: &mut Command, socket: PathBuf) -> Self {
-        let process = Background::spawn(command).wait_for_socket(&socket, READY);
+        let process = BackgroundProgram::spawn(command).wait_for_socket(&socket, READY);
         Self { process, socket }
     }
 

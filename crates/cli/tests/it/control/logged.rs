@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::process::Command;
 
-use cryptline_testkit::peer::{self, Background};
+use cryptline_testkit::peer::{self, BackgroundProgram};
 use serde_json::Value;
 
 use super::Controlled;
@@ -12,7 +12,7 @@ use crate::server::{Disk, READY, cryptline, text, wait_until};
 
 /// A decrypted disk as a file, until its server is killed.
 struct Mounted {
-    process: Background,
+    process: BackgroundProgram,
     folder: tempfile::TempDir,
 }
 
@@ -20,7 +20,7 @@ impl Mounted {
     fn new(image: &str, key: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut mount = cryptline(["mount", "--foreground", image, "--key-file", key]);
-        let process = Background::spawn(mount.arg(folder.path()));
+        let process = BackgroundProgram::spawn(mount.arg(folder.path()));
         let file = folder.path().join("outer");
         Self { process: process.wait_for_path(&file, READY), folder }
     }

@@ -1,6 +1,6 @@
 //! Messages where a flush cannot be made, and where nothing is lost.
 
-use cryptline_testkit::peer::{self, Background, Peer};
+use cryptline_testkit::peer::{self, BackgroundProgram, Peer};
 
 use crate::control::{Client, Controlled};
 use crate::server::{READY, run, text};
@@ -42,7 +42,7 @@ fn a_last_flush_that_fails_while_the_server_stops_is_its_end() {
 
 /// An encrypted disk in a server below that takes one connection.
 struct Below {
-    process: Background,
+    process: BackgroundProgram,
     uri: String,
     key: String,
     _folder: tempfile::TempDir,
@@ -60,7 +60,7 @@ impl Below {
             "64M",
             "multi-conn-mode=disable",
         ]);
-        let process = Background::spawn(&mut command).wait_for_socket(&socket, READY);
+        let process = BackgroundProgram::spawn(&mut command).wait_for_socket(&socket, READY);
         let uri = format!("nbd+unix:///?socket={}", socket.display());
         let cheap = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
         let create = ["create", &uri, "--key-file", &key];

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use cryptline_testkit::peer::{Background, Peer};
+use cryptline_testkit::peer::{BackgroundProgram, Peer};
 use rustix::process::Signal;
 
 const TIMEOUT: Duration = Duration::from_secs(240);
@@ -27,7 +27,7 @@ pub fn outlasts(fio: &Peer, folder: &Path, uri: &str, disturb: impl FnOnce()) {
             "--verify_state_save=0",
             "--output-format=terse",
         ]);
-        Background::spawn(&mut command)
+        BackgroundProgram::spawn(&mut command)
     };
     // It lasts until it is told to end, so it runs while it is disturbed, however fast this machine is.
     let mut long = load("--loops=1000000");

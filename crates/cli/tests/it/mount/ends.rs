@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use cryptline_serve::fuse::{LastFlush, Waiter};
-use cryptline_testkit::peer::{self, Background};
+use cryptline_testkit::peer::{self, BackgroundProgram};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -62,7 +62,7 @@ fn program_that_is_replaced_while_it_starts_mounts_and_unmounts_all_the_same() {
     assert!(made.expect("mkfifo runs").success());
     let mut command = Command::new(&program);
     command.args(["mount", "--foreground", "--table", &format!("@{}", text(&table))]);
-    let server = Background::spawn(command.arg(&point));
+    let server = BackgroundProgram::spawn(command.arg(&point));
     let mut lines = None;
     wait_until("it reads its table", || {
         let mut options = OpenOptions::new();

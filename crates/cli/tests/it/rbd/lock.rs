@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::{Folder, command, refused};
 use crate::server::{READY, text};
 use cryptline_testkit::ceph::Ceph;
-use cryptline_testkit::peer::{self, Background, Peer, Run, run};
+use cryptline_testkit::peer::{self, BackgroundProgram, Peer, Run, run};
 
 const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -34,7 +34,7 @@ image.close()
 ";
 
 struct Client {
-    process: Background,
+    process: BackgroundProgram,
     again: PathBuf,
 }
 
@@ -44,7 +44,7 @@ impl Client {
         let (ready, again) = (folder.path(&format!("{name}-ready")), folder.path(name));
         let mut command = python.command();
         command.args(["-c", CLIENT]).arg(ceph.conf()).arg("locked");
-        let process = Background::spawn(command.arg(&ready).arg(&again));
+        let process = BackgroundProgram::spawn(command.arg(&ready).arg(&again));
         Self { process: process.wait_for_path(&ready, READY), again }
     }
 

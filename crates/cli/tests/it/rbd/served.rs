@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use cryptline_testkit::ceph::Ceph;
-use cryptline_testkit::peer::{self, Background, Peer, run};
+use cryptline_testkit::peer::{self, BackgroundProgram, Peer, run};
 
 use super::{MIB, TIMEOUT, serve, target, wait_until};
 use crate::below::{self, Below};
@@ -55,7 +55,7 @@ pub fn what_deleted_files_had_is_given_back(ceph: &Ceph, folder: &Folder, image:
     command.arg(&point).args(["--name", "disk"]);
     // A hole in a file is zeros.
     command.args(["--allow-discards", "--zeroes=detect", "--key-file", &key]);
-    let mut mount = Background::spawn(&mut command);
+    let mut mount = BackgroundProgram::spawn(&mut command);
     let deadline = Instant::now() + READY;
     while !mount.stdout_text().contains("\nready:") {
         let ended = mount.wait(Duration::from_millis(10)).is_some();

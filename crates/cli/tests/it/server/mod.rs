@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use cryptline_testkit::peer::{self, Background, Run};
+use cryptline_testkit::peer::{self, BackgroundProgram, Run};
 
 /// How long anything may take to get ready.
 pub const READY: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ pub fn run<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Run {
 
 /// A server whose clients can connect.
 pub struct Server {
-    pub process: Background,
+    pub process: BackgroundProgram,
     pub uri: String,
 }
 
@@ -47,7 +47,7 @@ impl Server {
     /// Starts a prepared command.
     #[track_caller]
     pub fn spawn(command: &mut Command) -> Self {
-        let mut process = Background::spawn(command);
+        let mut process = BackgroundProgram::spawn(command);
         let deadline = Instant::now() + READY;
         while !process.stdout_text().contains("\nready:") {
             let ended = process.wait(Duration::from_millis(10)).is_some();

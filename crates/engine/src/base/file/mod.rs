@@ -34,14 +34,14 @@ use crate::zone::Zone;
 use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
 use queue::FileQueue;
 pub(super) use shared::BlockDevice;
-use shared::Shared;
+use shared::FileShared;
 
 /// A file or block device as a device.
 pub struct FileDevice {
     descriptors: Descriptors,
     geometry: Geometry,
     grows: bool,
-    shared: Arc<Shared>,
+    shared: Arc<FileShared>,
 }
 
 impl FileDevice {
@@ -53,7 +53,7 @@ impl FileDevice {
         block_device: Option<BlockDevice>,
         alignment: Option<u32>,
     ) -> Self {
-        let shared = Shared::new(file, &geometry, block_device, alignment);
+        let shared = FileShared::new(file, &geometry, block_device, alignment);
         Self { descriptors: Descriptors::default(), geometry, grows: false, shared: Arc::new(shared) }
     }
 

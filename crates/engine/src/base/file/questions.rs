@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, mpsc};
 use cryptline_sys::{Backend, BackendChoice, Io, Ring, Waker, lock};
 use rustix::io::Errno;
 
-use super::shared::Shared;
+use super::shared::FileShared;
 use crate::{Fault, Op, Request};
 
 /// Question about a sync that was made.
-pub(super) struct Question {
+pub(super) struct SyncQuestion {
     pub request: Request,
     /// Its number among those of the queue's own file.
     pub sync: Option<u64>,
@@ -26,12 +26,12 @@ pub(super) struct Question {
     pub doubts: u64,
 }
 
-pub(super) struct Answer {
-    pub question: Question,
+pub(super) struct SyncAnswer {
+    pub question: SyncQuestion,
     pub good: Result<(), Fault>,
 }
 
-impl Question {
+impl SyncQuestion {
     /// Tells if the file must have its size.
     pub fn checks_size(&self) -> bool {
         self.request.op == Op::Flush
@@ -40,16 +40,16 @@ impl Question {
 
 /// The questions of one queue.
 pub(super) struct Questions {
-    shared: Arc<Shared>,
+    shared: Arc<FileShared>,
     backend: BackendChoice,
     waker: Waker,
-    tell: mpsc::Sender<Answer>,
-    answers: mpsc::Receiver<Answer>,
+    tell: mpsc::Sender<SyncAnswer>,
+    answers: mpsc::Receiver<SyncAnswer>,
 }
 
 impl Questions {
     /// Those of a queue on `ring`, or `None` where nothing could wake it.
-    pub fn new(shared: &Arc<Shared>, ring: &mut Ring) -> Option<Self> {
+    pub fn new(shared: &Arc<FileShared>, ring: &mut Ring) -> Option<Self> {
         let backend = match ring.backend() {
             Backend::Simulated(simulation) => BackendChoice::Simulated(simulation),
             _ => BackendChoice::Syscalls,
@@ -59,27 +59,27 @@ impl Questions {
     }
 
     /// Has a question asked; it comes back where there is no thread to be had.
-    pub fn ask(&self, question: Question) -> Result<(), Question> {
+    pub fn ask(&self, question: SyncQuestion) -> Result<(), SyncQuestion> {
         let Self { shared, backend, waker, tell, .. } = self;
         let (shared, backend, waker, tell) = (Arc::clone(shared), *backend, waker.clone(), tell.clone());
-        let find_out = move |question: Question| {
+        let find_out = move |question: SyncQuestion| {
             let good = find_out(&shared, backend, &question);
             // Whoever is told may close the file.
             drop(shared);
             // The queue may be gone: what the keeper has said is noted.
-            if tell.send(Answer { question, good }).is_ok() {
+            if tell.send(SyncAnswer { question, good }).is_ok() {
                 waker.wake();
             }
         };
         self.shared.asker.ask(question, find_out)
     }
 
-    pub fn next_answer(&mut self) -> Option<Answer> {
+    pub fn next_answer(&mut self) -> Option<SyncAnswer> {
         self.answers.try_recv().ok()
     }
 }
 
-fn find_out(shared: &Shared, backend: BackendChoice, question: &Question) -> Result<(), Fault> {
+fn find_out(shared: &FileShared, backend: BackendChoice, question: &SyncQuestion) -> Result<(), Fault> {
     let keeper = shared.keeper.file();
     if question.keeper {
         let mut ring = Ring::new(backend, 1).map_err(|_| Fault::Io(Errno::NOMEM))?;
@@ -94,12 +94,16 @@ fn find_out(shared: &Shared, backend: BackendChoice, question: &Question) -> Res
 
 /// The thread that asks, once there is one. It ends with this, unless it waits for an answer.
 #[derive(Default)]
-pub(super) struct Asker(Mutex<Option<mpsc::Sender<Asked>>>);
+pub(super) struct SyncAsker(Mutex<Option<mpsc::Sender<AskedSync>>>);
 
-type Asked = (Question, Box<dyn FnOnce(Question) + Send>);
+type AskedSync = (SyncQuestion, Box<dyn FnOnce(SyncQuestion) + Send>);
 
-impl Asker {
-    fn ask(&self, question: Question, find_out: impl FnOnce(Question) + Send + 'static) -> Result<(), Question> {
+impl SyncAsker {
+    fn ask(
+        &self,
+        question: SyncQuestion,
+        find_out: impl FnOnce(SyncQuestion) + Send + 'static,
+    ) -> Result<(), SyncQuestion> {
         let mut asker = lock(&self.0);
         let asker = match &mut *asker {
             Some(asker) => asker,
@@ -112,8 +116,8 @@ impl Asker {
     }
 }
 
-fn start() -> Option<mpsc::Sender<Asked>> {
-    let (sender, asked) = mpsc::channel::<Asked>();
+fn start() -> Option<mpsc::Sender<AskedSync>> {
+    let (sender, asked) = mpsc::channel::<AskedSync>();
     let work = move || asked.into_iter().for_each(|(question, find_out)| find_out(question));
     let thread = std::thread::Builder::new().name("asker".to_owned());
     thread.spawn(work).ok().map(|_| sender)

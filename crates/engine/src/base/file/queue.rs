@@ -5,11 +5,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cryptline_sys::{Done, FileId, Io, Ring, Source};
+use cryptline_sys::{FileId, Io, RequestSource, Ring, RingDone};
 use rustix::io::Errno;
 
-use super::questions::{Answer, Question, Questions};
-use super::shared::Shared;
+use super::questions::{Questions, SyncAnswer, SyncQuestion};
+use super::shared::FileShared;
 use super::transfer::{self, Files, Origin};
 use crate::base::host_zones;
 use crate::base::syncs::Syncs;
@@ -28,13 +28,13 @@ enum Doubt {
 }
 
 /// How an operation has ended.
-struct Ended {
+struct EndedOperation {
     result: Result<(), Fault>,
     /// Unless the keeper, which must be asked, knows of worse.
     asks: bool,
 }
 
-impl Ended {
+impl EndedOperation {
     const WELL: Self = Self { result: Ok(()), asks: false };
 
     fn by(fault: Fault) -> Self {
@@ -45,11 +45,11 @@ impl Ended {
 pub(super) struct FileQueue {
     file: FileId,
     fd: Arc<OwnedFd>,
-    source: Source,
+    source: RequestSource,
     /// The keeper's file on this ring, and an inbox for its answers. A block device is claimed by this
     /// file, and drops cached pages that are still to be written only through it, as discarding and
     /// zeroing want it; to others it says EBUSY.
-    keeper: (FileId, Source),
+    keeper: (FileId, RequestSource),
     doubt: Doubt,
     /// How often it has come to be in doubt.
     doubts: u64,
@@ -60,7 +60,7 @@ pub(super) struct FileQueue {
     stalled: VecDeque<(Origin, Io)>,
     /// Begun and not ended; at most as many as the ring has places, so that its inbox never grows.
     in_flight: usize,
-    shared: Arc<Shared>,
+    shared: Arc<FileShared>,
 }
 
 impl Queue for FileQueue {
@@ -84,7 +84,7 @@ impl Queue for FileQueue {
         }
         if let (Op::Flush, Doubt::Shared) = (request.op, self.doubt) {
             self.in_flight += 1;
-            let question = Question { request, sync: None, keeper: true, then: Ok(()), doubts: self.doubts };
+            let question = SyncQuestion { request, sync: None, keeper: true, then: Ok(()), doubts: self.doubts };
             return self.ask(ring, question).map_or(Submitted::Pending, Submitted::Done);
         }
         let is_own_sync = request.op.is_sync() && self.doubt != Doubt::Shared;
@@ -136,7 +136,7 @@ impl Queue for FileQueue {
 
 impl FileQueue {
     /// A queue over an open file of its own, or over the keeper's.
-    pub fn new(shared: &Arc<Shared>, ring: &mut Ring, own: Option<Arc<OwnedFd>>) -> Self {
+    pub fn new(shared: &Arc<FileShared>, ring: &mut Ring, own: Option<Arc<OwnedFd>>) -> Self {
         let doubt = match own {
             Some(_) => Doubt::OfFlushes,
             None => Doubt::Shared,
@@ -177,16 +177,16 @@ impl FileQueue {
     }
 
     /// Decides what follows for the request of a finished operation: the end, or another round.
-    fn finish(&mut self, ring: &mut Ring, finished: Done) -> Option<Completion> {
+    fn finish(&mut self, ring: &mut Ring, finished: RingDone) -> Option<Completion> {
         let (origin, mut io) = (Origin::of(&finished), finished.io);
-        let Some(Ended { result, asks }) = self.judge(origin, &mut io, finished.result) else {
+        let Some(EndedOperation { result, asks }) = self.judge(origin, &mut io, finished.result) else {
             self.go_on(ring, origin, io);
             return None;
         };
         let request = transfer::end(origin, io);
         if asks || request.op.is_sync() && result.is_ok() {
             let keeper = asks || self.is_in_doubt(&request);
-            let question = Question { request, sync: origin.sync, keeper, then: result, doubts: self.doubts };
+            let question = SyncQuestion { request, sync: origin.sync, keeper, then: result, doubts: self.doubts };
             return self.ask(ring, question);
         }
         self.end(origin.sync, request, result)
@@ -219,7 +219,7 @@ impl FileQueue {
     }
 
     /// How a request has ended; `None` where it goes on.
-    fn judge(&mut self, origin: Origin, io: &mut Io, result: Result<usize, Errno>) -> Option<Ended> {
+    fn judge(&mut self, origin: Origin, io: &mut Io, result: Result<usize, Errno>) -> Option<EndedOperation> {
         let moved = match result {
             Ok(moved) => moved,
             Err(Errno::INTR | Errno::AGAIN) => {
@@ -231,28 +231,28 @@ impl FileQueue {
             }
             // Somebody else has claimed the block device and pages wait to be written: nothing was done.
             Err(Errno::BUSY) if origin.zeroes() && self.shared.block_device.is_some() => {
-                return Some(Ended::by(Fault::NotSupported));
+                return Some(EndedOperation::by(Fault::NotSupported));
             }
             Err(errno) if self.shared.zones.is_some() => {
-                return Some(Ended::by(host_zones::fault_of(errno)));
+                return Some(EndedOperation::by(host_zones::fault_of(errno)));
             }
             Err(errno) if origin.writes() && Fault::from(errno) == Fault::NoSpace => {
                 return Some(self.without_room(origin, errno));
             }
             Err(errno) if origin.sync.is_some() => {
-                return Some(Ended::by(self.shared.keeper.lose(errno)));
+                return Some(EndedOperation::by(self.shared.keeper.lose(errno)));
             }
-            Err(errno) => return Some(Ended::by(Fault::from(errno))),
+            Err(errno) => return Some(EndedOperation::by(Fault::from(errno))),
         };
         let Some((done, len)) = transfer::advance(io, moved) else {
-            return Some(Ended::WELL);
+            return Some(EndedOperation::WELL);
         };
         if done >= len {
-            Some(Ended::WELL)
+            Some(EndedOperation::WELL)
         } else if origin.reads() && (moved == 0 || self.shared.is_off_grid(done)) {
-            Some(Ended::by(self.shared.cut_short()))
+            Some(EndedOperation::by(self.shared.cut_short()))
         } else if moved == 0 {
-            Some(Ended::by(Fault::NoSpace))
+            Some(EndedOperation::by(Fault::NoSpace))
         } else {
             None
         }
@@ -260,13 +260,13 @@ impl FileQueue {
 
     /// Fault of a write that found no room: it was refused before it was synced, or its sync tells of what was lost. NFS
     /// tells of earlier writes by whichever write comes next, durable or not, and uses the report up.
-    fn without_room(&mut self, origin: Origin, errno: Errno) -> Ended {
+    fn without_room(&mut self, origin: Origin, errno: Errno) -> EndedOperation {
         if self.doubt == Doubt::Shared && !self.shared.refuses_first {
             // The report that was used up would be the keeper's, and nobody else can be asked.
-            return Ended::by(self.shared.keeper.lose(errno));
+            return EndedOperation::by(self.shared.keeper.lose(errno));
         }
         self.doubt_all();
-        Ended { result: Err(Fault::NoSpace), asks: origin.sync.is_some() }
+        EndedOperation { result: Err(Fault::NoSpace), asks: origin.sync.is_some() }
     }
 
     /// The queue's own file may have been told of a loss in a way that nobody noticed.
@@ -287,7 +287,7 @@ impl FileQueue {
     }
 
     /// Asks what else a sync must be good on. The answer is there at once, unless the thread serves others meanwhile.
-    fn ask(&mut self, ring: &mut Ring, question: Question) -> Option<Completion> {
+    fn ask(&mut self, ring: &mut Ring, question: SyncQuestion) -> Option<Completion> {
         let asks = question.keeper || self.asks_size(&question);
         let unasked = match &mut self.questions {
             Some(questions) if asks => questions.ask(question).err()?,
@@ -296,17 +296,17 @@ impl FileQueue {
         let vouched = if unasked.keeper { self.ask_keeper(ring) } else { Ok(()) };
         let checks_size = unasked.checks_size();
         let good = vouched.and_then(|()| if checks_size { self.shared.check_size(&self.fd) } else { Ok(()) });
-        self.settle(Answer { question: unasked, good })
+        self.settle(SyncAnswer { question: unasked, good })
     }
 
     /// Tells if the medium is asked for its size. A block device is not.
-    fn asks_size(&self, question: &Question) -> bool {
+    fn asks_size(&self, question: &SyncQuestion) -> bool {
         question.checks_size() && self.shared.block_device.is_none()
     }
 
     /// Ends a sync, as it was found to be.
-    fn settle(&mut self, Answer { question, good }: Answer) -> Option<Completion> {
-        let Question { request, sync, keeper, then, doubts } = question;
+    fn settle(&mut self, SyncAnswer { question, good }: SyncAnswer) -> Option<Completion> {
+        let SyncQuestion { request, sync, keeper, then, doubts } = question;
         let has_vouched = keeper && good.is_ok() && then.is_ok();
         if has_vouched && self.doubt != Doubt::Shared && self.doubts == doubts {
             self.doubt = Doubt::None;

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cryptline_sys::Io;
 use rustix::fs::{FsWord, SeekFrom};
 
-use super::questions::Asker;
+use super::questions::SyncAsker;
 use crate::base::syncs::Keeper;
 use crate::zone::ZoneModel;
 use crate::{Fault, Geometry, Op, Request};
 
 /// State common to all queues of one file.
-pub(super) struct Shared {
+pub(super) struct FileShared {
     pub keeper: Keeper,
-    pub asker: Asker,
+    pub asker: SyncAsker,
     /// Bytes that were announced.
     size: AtomicU64,
     pub block_device: Option<BlockDevice>,
@@ -37,13 +37,13 @@ pub(in crate::base) struct BlockDevice {
     pub zeroes: bool,
 }
 
-impl Shared {
+impl FileShared {
     pub fn new(file: OwnedFd, geometry: &Geometry, block_device: Option<BlockDevice>, alignment: Option<u32>) -> Self {
         Self {
             in_memory: lies_in(&file, &IN_MEMORY),
             refuses_first: block_device.is_some() || lies_in(&file, &REFUSES_FIRST),
             keeper: Keeper::new(file),
-            asker: Asker::default(),
+            asker: SyncAsker::default(),
             size: AtomicU64::new(geometry.size),
             block_device,
             truncated: AtomicBool::new(false),

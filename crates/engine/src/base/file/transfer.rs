@@ -3,7 +3,7 @@
 //! The buffer and how far the transfer got are in the [`Io`]; what an `Io` does not have is in the [`Mark`] beside
 //! it in the ring's slot. So a queue keeps no table of what it has in flight.
 
-use cryptline_sys::{Allocate, Done, FileId, Io, Mark};
+use cryptline_sys::{Allocate, FileId, Io, Mark, RingDone};
 
 use crate::{Op, Request};
 
@@ -27,7 +27,7 @@ impl Origin {
         Mark { token: self.token, note: [self.offset, sync << OP_BITS | self.op as u64] }
     }
 
-    pub fn of(done: &Done) -> Self {
+    pub fn of(done: &RingDone) -> Self {
         let [offset, word] = done.note;
         Self {
             token: done.token,

@@ -38,7 +38,7 @@ use cryptline_sys::{Ring, Waker};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::Shared;
+use super::NbdShared;
 use super::pool::Link;
 use super::queue::NbdQueue;
 use crate::{Completion, Fault};
@@ -54,7 +54,7 @@ pub(super) enum Down {
     /// Everything of it that the ring has comes back first. `again`: nothing has been answered since the last loss.
     Ending { again: bool },
     /// Another is being made.
-    Waiting(Attempt),
+    Waiting(ConnectAttempt),
 }
 
 /// A connection that was lost.
@@ -69,10 +69,10 @@ pub(super) struct LostLink {
 }
 
 /// A thread that connects.
-pub(super) struct Attempt(Arc<Slot>);
+pub(super) struct ConnectAttempt(Arc<AttemptSlot>);
 
 #[derive(Default)]
-struct Slot {
+struct AttemptSlot {
     /// A connection, or that there is none.
     result: Mutex<Option<Option<Link>>>,
     /// Nobody waits any more.
@@ -80,23 +80,23 @@ struct Slot {
 }
 
 /// Tells the queue however the thread ends.
-struct Report {
-    slot: Arc<Slot>,
+struct EndReport {
+    slot: Arc<AttemptSlot>,
     made: Option<Link>,
     waker: Waker,
 }
 
-impl Drop for Report {
+impl Drop for EndReport {
     fn drop(&mut self) {
         *cryptline_sys::lock(&self.slot.result) = Some(self.made.take());
         self.waker.wake();
     }
 }
 
-impl Attempt {
-    fn start(shared: &Arc<Shared>, lost: LostLink, until: Instant, waker: &Waker) -> Option<Self> {
-        let slot = Arc::<Slot>::default();
-        let mut report = Report { slot: Arc::clone(&slot), made: None, waker: waker.clone() };
+impl ConnectAttempt {
+    fn start(shared: &Arc<NbdShared>, lost: LostLink, until: Instant, waker: &Waker) -> Option<Self> {
+        let slot = Arc::<AttemptSlot>::default();
+        let mut report = EndReport { slot: Arc::clone(&slot), made: None, waker: waker.clone() };
         let shared = Arc::clone(shared);
         let connect = move || {
             report.made = shared.connect_again(lost, until, &report.slot.is_over);
@@ -110,13 +110,13 @@ impl Attempt {
     }
 }
 
-impl Drop for Attempt {
+impl Drop for ConnectAttempt {
     fn drop(&mut self) {
         self.0.is_over.store(true, Ordering::Relaxed);
     }
 }
 
-impl Shared {
+impl NbdShared {
     fn connect_again(&self, lost: LostLink, until: Instant, is_over: &AtomicBool) -> Option<Link> {
         if lost.had_changes && !self.is_server_gone(lost.age, until) {
             return None;
@@ -241,7 +241,7 @@ impl NbdQueue {
         let age = self.link.as_ref().map_or(0, |link| link.age);
         let lost = LostLink { age, had_changes, again };
         let attempt = match (self.until, &self.waker) {
-            (Some(until), Some(waker)) if !is_hopeless => Attempt::start(&self.shared, lost, until, waker),
+            (Some(until), Some(waker)) if !is_hopeless => ConnectAttempt::start(&self.shared, lost, until, waker),
             _ => None,
         };
         match attempt {

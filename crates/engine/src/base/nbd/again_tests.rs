@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 
-use cryptline_nbd::reply::{self, Last};
+use cryptline_nbd::reply::{self, ChunkPosition};
 use cryptline_nbd::wire::{cmd, cmd_flag};
 use cryptline_nbd::{NbdError, RequestHeader, TransmissionFlags as Flags};
 use cryptline_sys::{BackendChoice, Buffer};
@@ -53,7 +53,7 @@ impl Store {
         let range = start..start + header.length as usize;
         match header.command {
             cmd::READ => {
-                let head = reply::offset_data(header.cookie, header.offset, header.length, Last::Yes);
+                let head = reply::offset_data(header.cookie, header.offset, header.length, ChunkPosition::Yes);
                 return [&head[..], &self.cached[range]].concat();
             }
             cmd::WRITE => self.cached[range.clone()].copy_from_slice(payload),
@@ -239,7 +239,7 @@ fn change_under_way_to_a_server_that_still_runs_is_lost_and_latches() {
         let mut client = accept();
         witness.expect(cmd::FLUSH);
         let read = client.request();
-        client.say(&reply::offset_data(read.cookie, 0, 4096, Last::Yes));
+        client.say(&reply::offset_data(read.cookie, 0, 4096, ChunkPosition::Yes));
         client.say(&[7; BLOCK]);
         assert_eq!(client.request().command, cmd::WRITE);
         drop(client);
@@ -352,7 +352,7 @@ fn ends_tls(ends: usize, command: u16, answers_first: bool) -> (Server, Gate, mp
         assert_eq!(header.command, command);
         client.bytes(header.payload_length() as usize);
         if command == cmd::READ {
-            let head = reply::offset_data(header.cookie, header.offset, header.length, Last::Yes);
+            let head = reply::offset_data(header.cookie, header.offset, header.length, ChunkPosition::Yes);
             client.say(&[&head[..], &[7; BLOCK]].concat());
         } else {
             client.say(&reply::simple(header.cookie, Ok(())));
@@ -398,7 +398,7 @@ fn request_that_ends_the_server_each_time_is_given_up_though_others_are_answered
     const BAD: u64 = 8192;
     let server = Server::several(USUAL, |accept| {
         let answer = |client: &mut Client, header: &RequestHeader| {
-            let head = reply::offset_data(header.cookie, header.offset, header.length, Last::Yes);
+            let head = reply::offset_data(header.cookie, header.offset, header.length, ChunkPosition::Yes);
             client.say(&[&head[..], &[0; BLOCK]].concat());
         };
         let mut client = accept();

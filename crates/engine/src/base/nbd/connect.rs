@@ -14,7 +14,7 @@ use cryptline_nbd::{NbdUri, TransmissionFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use super::line::{Line, Timed};
+use super::line::{NbdLine, TimedLine};
 use super::tls::{self, Secure};
 use crate::OpenError;
 
@@ -33,7 +33,7 @@ const PROBES: (Duration, u32) = (Duration::from_secs(10), 3);
 
 /// Other end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Peer {
+pub(super) enum OtherEnd {
     /// A name can have several addresses, and each another server.
     Tcp(SocketAddr),
     /// Whoever listens at the path.
@@ -41,14 +41,14 @@ pub(super) enum Peer {
 }
 
 /// A server, and how to speak with it.
-pub(super) struct Server {
+pub(super) struct NbdPeer {
     pub uri: NbdUri,
     /// Where it is, wherever this process works by the time it connects again.
     address: Address,
     secure: Option<Secure>,
 }
 
-impl Server {
+impl NbdPeer {
     /// Certificates are read here, once.
     pub fn new(uri: &NbdUri) -> Result<Self, OpenError> {
         let secure = uri.tls.then(|| Secure::new(uri)).transpose();
@@ -65,34 +65,44 @@ impl Server {
     }
 
     /// Connects to the export and negotiates it.
-    pub fn connect(&self) -> Result<(Line, Agreed, Peer), OpenError> {
+    pub fn connect(&self) -> Result<(NbdLine, Agreed, OtherEnd), OpenError> {
         self.connect_to(None, PATIENCE, |stream| negotiate(stream, &self.uri.export))
     }
 
     /// One more connection to the export, which must not have become another meanwhile.
     /// At the address of the first, and with who is there now.
-    pub fn again(&self, before: &Agreed, peer: Peer) -> Result<(Line, Peer), OpenError> {
+    pub fn again(&self, before: &Agreed, peer: OtherEnd) -> Result<(NbdLine, OtherEnd), OpenError> {
         self.again_until(before, peer, Instant::now() + PATIENCE)
     }
 
     /// The same, for at most as long as usual.
-    pub fn again_until(&self, before: &Agreed, peer: Peer, until: Instant) -> Result<(Line, Peer), OpenError> {
+    pub fn again_until(
+        &self,
+        before: &Agreed,
+        peer: OtherEnd,
+        until: Instant,
+    ) -> Result<(NbdLine, OtherEnd), OpenError> {
         self.connect_if(peer, until, |now| is_still(before, now))
     }
 
     /// The same for a volume that has lost its server. Another one may be there by now, with another disk: an export of
     /// another size is not taken for the same.
-    pub fn anew_until(&self, before: &Agreed, peer: Peer, until: Instant) -> Result<(Line, Peer), OpenError> {
+    pub fn anew_until(
+        &self,
+        before: &Agreed,
+        peer: OtherEnd,
+        until: Instant,
+    ) -> Result<(NbdLine, OtherEnd), OpenError> {
         self.connect_if(peer, until, |now| is_still(before, now) && now.size == before.size)
     }
 
     fn connect_if(
         &self,
-        peer: Peer,
+        peer: OtherEnd,
         until: Instant,
         is_good: impl Fn(&Agreed) -> bool,
-    ) -> Result<(Line, Peer), OpenError> {
-        let negotiate = |stream: &mut Timed<'_>| negotiate(stream, &self.uri.export);
+    ) -> Result<(NbdLine, OtherEnd), OpenError> {
+        let negotiate = |stream: &mut TimedLine<'_>| negotiate(stream, &self.uri.export);
         let patience = PATIENCE.min(until.saturating_duration_since(Instant::now()));
         let (line, now, peer) = self.connect_to(Some(peer), patience, negotiate)?;
         if is_good(&now) {
@@ -108,8 +118,8 @@ impl Server {
     /// nothing of it, or has another export there now.
     ///
     /// Errors: it is not there, or takes no more connections.
-    pub fn for_status(&self, before: &Agreed, peer: Peer) -> Result<Option<(Line, u32, Peer)>, OpenError> {
-        let negotiate = |stream: &mut Timed<'_>| negotiate_allocation(stream, &self.uri.export);
+    pub fn for_status(&self, before: &Agreed, peer: OtherEnd) -> Result<Option<(NbdLine, u32, OtherEnd)>, OpenError> {
+        let negotiate = |stream: &mut TimedLine<'_>| negotiate_allocation(stream, &self.uri.export);
         let made = self.connect_to(Some(peer), PATIENCE_FOR_STATUS, negotiate);
         let (line, (now, context), peer) = made?;
         let context = context.filter(|_| is_still(before, &now));
@@ -118,21 +128,21 @@ impl Server {
 
     fn connect_to<T>(
         &self,
-        known: Option<Peer>,
+        known: Option<OtherEnd>,
         patience: Duration,
-        negotiate: impl FnOnce(&mut Timed<'_>) -> Result<T, NegotiateError>,
-    ) -> Result<(Line, T, Peer), OpenError> {
+        negotiate: impl FnOnce(&mut TimedLine<'_>) -> Result<T, NegotiateError>,
+    ) -> Result<(NbdLine, T, OtherEnd), OpenError> {
         let failed = |why: String| self.error(why);
         let deadline = Instant::now() + patience;
         let found = match &self.address {
             Address::Tcp { host, port } => match known {
-                Some(Peer::Tcp(address)) => tcp(host, &[address], deadline),
+                Some(OtherEnd::Tcp(address)) => tcp(host, &[address], deadline),
                 _ => addresses(host, *port).and_then(|found| tcp(host, &found, deadline)),
             },
-            Address::Unix(path) => unix(path, deadline).map(|socket| (socket, Peer::Unix)),
+            Address::Unix(path) => unix(path, deadline).map(|socket| (socket, OtherEnd::Unix)),
         };
         let (socket, peer) = found.map_err(failed)?;
-        let mut line = Line::new(socket);
+        let mut line = NbdLine::new(socket);
         let explained = |error: NegotiateError| failed(explain(&error));
         greet(&mut line.until(deadline)).map_err(explained)?;
         if let Some(secure) = &self.secure {
@@ -200,7 +210,7 @@ fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     Ok(found.collect())
 }
 
-fn tcp(host: &str, found: &[SocketAddr], deadline: Instant) -> Result<(OwnedFd, Peer), String> {
+fn tcp(host: &str, found: &[SocketAddr], deadline: Instant) -> Result<(OwnedFd, OtherEnd), String> {
     let mut failure = format!("host {host} has no address");
     for (tried, address) in found.iter().enumerate() {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -212,7 +222,7 @@ fn tcp(host: &str, found: &[SocketAddr], deadline: Instant) -> Result<(OwnedFd, 
         match TcpStream::connect_timeout(address, left / to_try) {
             Ok(stream) => {
                 watch(&stream).map_err(|errno| format!("cannot set up its socket: {errno}"))?;
-                return Ok((stream.into(), Peer::Tcp(*address)));
+                return Ok((stream.into(), OtherEnd::Tcp(*address)));
             }
             Err(error) => failure = refused(&format!("port {} of {}", address.port(), address.ip()), &error),
         }
@@ -342,6 +352,6 @@ mod tests {
         let found = [silent, listener.local_addr().unwrap()];
         let deadline = Instant::now() + Duration::from_secs(4);
         let (_, peer) = tcp("storage", &found, deadline).unwrap();
-        assert!(peer == Peer::Tcp(found[1]));
+        assert!(peer == OtherEnd::Tcp(found[1]));
     }
 }

@@ -1,6 +1,6 @@
 //! Liberties of a good server, and treatment of a bad one.
 
-use cryptline_nbd::reply::{self, Last};
+use cryptline_nbd::reply::{self, ChunkPosition};
 use cryptline_nbd::wire::{cmd, cmd_flag};
 use cryptline_nbd::{NbdError, TransmissionFlags as Flags};
 use cryptline_sys::BackendChoice;
@@ -38,7 +38,7 @@ fn ends(offer: Offer, hangs_up: bool, answer: impl Fn(u64) -> Vec<u8> + Send + C
     }
 }
 
-fn data(cookie: u64, offset: u64, len: usize, last: Last) -> Vec<u8> {
+fn data(cookie: u64, offset: u64, len: usize, last: ChunkPosition) -> Vec<u8> {
     let length = u32::try_from(len).unwrap();
     let head = reply::offset_data(cookie, offset, length, last);
     [&head[..], &vec![7; len]].concat()
@@ -49,19 +49,19 @@ fn answers_that_break_a_rule_end_the_connection_and_latch() {
     let answers: [fn(u64) -> Vec<u8>; 15] = [
         |_| vec![0; 64],
         |cookie| [&reply::simple(cookie, Ok(()))[..], &[0; BLOCK]].concat(),
-        |cookie| data(cookie + 1, AT, BLOCK, Last::Yes),
-        |cookie| data(cookie ^ (1 << 32), AT, BLOCK, Last::Yes),
-        |cookie| data(cookie, AT - 1, BLOCK, Last::Yes),
-        |cookie| data(cookie, AT + 1, BLOCK, Last::Yes),
-        |cookie| data(cookie, AT, BLOCK + 1, Last::Yes),
-        |cookie| data(cookie, u64::MAX, 1, Last::Yes),
-        |cookie| data(cookie, AT, BLOCK - 1, Last::Yes),
-        |cookie| [data(cookie, AT, 2, Last::No), data(cookie, AT + 1, BLOCK - 1, Last::Yes)].concat(),
-        |cookie| [data(cookie, AT, BLOCK, Last::No), data(cookie, AT, BLOCK, Last::Yes)].concat(),
+        |cookie| data(cookie + 1, AT, BLOCK, ChunkPosition::Yes),
+        |cookie| data(cookie ^ (1 << 32), AT, BLOCK, ChunkPosition::Yes),
+        |cookie| data(cookie, AT - 1, BLOCK, ChunkPosition::Yes),
+        |cookie| data(cookie, AT + 1, BLOCK, ChunkPosition::Yes),
+        |cookie| data(cookie, AT, BLOCK + 1, ChunkPosition::Yes),
+        |cookie| data(cookie, u64::MAX, 1, ChunkPosition::Yes),
+        |cookie| data(cookie, AT, BLOCK - 1, ChunkPosition::Yes),
+        |cookie| [data(cookie, AT, 2, ChunkPosition::No), data(cookie, AT + 1, BLOCK - 1, ChunkPosition::Yes)].concat(),
+        |cookie| [data(cookie, AT, BLOCK, ChunkPosition::No), data(cookie, AT, BLOCK, ChunkPosition::Yes)].concat(),
         |cookie| chunk(cookie, 0, 0, &[]),
         |cookie| reply::none(cookie).to_vec(),
         |cookie| chunk(cookie, 1, 5, &[0; 12]),
-        |cookie| reply::offset_hole(cookie, AT, u32::MAX, Last::Yes).to_vec(),
+        |cookie| reply::offset_hole(cookie, AT, u32::MAX, ChunkPosition::Yes).to_vec(),
     ];
     for answer in answers {
         ends(USUAL, false, answer);
@@ -70,9 +70,11 @@ fn answers_that_break_a_rule_end_the_connection_and_latch() {
 
 #[test]
 fn replies_in_endless_pieces_end_the_connection() {
-    ends(USUAL, false, |cookie| reply::error_chunk(cookie, NbdError::Io, "again", Last::No).as_bytes().repeat(1000));
     ends(USUAL, false, |cookie| {
-        let piece = |index: u64| data(cookie, AT + 2 * index, 1, Last::No);
+        reply::error_chunk(cookie, NbdError::Io, "again", ChunkPosition::No).as_bytes().repeat(1000)
+    });
+    ends(USUAL, false, |cookie| {
+        let piece = |index: u64| data(cookie, AT + 2 * index, 1, ChunkPosition::No);
         (0..64).flat_map(piece).collect()
     });
 }
@@ -80,13 +82,13 @@ fn replies_in_endless_pieces_end_the_connection() {
 #[test]
 fn chunks_to_a_client_that_wants_none_end_the_connection() {
     let simple = Offer { structured: false, ..USUAL };
-    ends(simple, false, |cookie| data(cookie, AT, BLOCK, Last::Yes));
+    ends(simple, false, |cookie| data(cookie, AT, BLOCK, ChunkPosition::Yes));
 }
 
 #[test]
 fn server_that_hangs_up_at_any_byte_fails_what_is_under_way() {
     for len in [0, 1, 15, 20, 27, 28, 29, 28 + BLOCK - 1] {
-        ends(USUAL, true, move |cookie| data(cookie, AT, BLOCK, Last::Yes)[..len].to_vec());
+        ends(USUAL, true, move |cookie| data(cookie, AT, BLOCK, ChunkPosition::Yes)[..len].to_vec());
     }
 }
 
@@ -110,9 +112,9 @@ fn read_in_pieces_and_holes_in_any_order_is_put_together() {
     for backend in BACKENDS {
         let server = Server::start(USUAL, |client| {
             let cookie = client.request().cookie;
-            client.say(&data(cookie, AT + 3000, BLOCK - 3000, Last::No));
-            client.say(&reply::offset_hole(cookie, AT + 1000, 2000, Last::No));
-            client.say(&data(cookie, AT, 1000, Last::No));
+            client.say(&data(cookie, AT + 3000, BLOCK - 3000, ChunkPosition::No));
+            client.say(&reply::offset_hole(cookie, AT + 1000, 2000, ChunkPosition::No));
+            client.say(&data(cookie, AT, 1000, ChunkPosition::No));
             client.say(&reply::none(cookie));
             client.expect(cmd::FLUSH);
         });
@@ -139,7 +141,7 @@ fn large_read_goes_around_the_receive_buffer_whatever_the_pieces() {
             let header = client.request();
             let bytes: Vec<u8> = (0..LEN).map(byte_at).collect();
             if structured {
-                let head = reply::offset_data(header.cookie, AT, header.length, Last::Yes);
+                let head = reply::offset_data(header.cookie, AT, header.length, ChunkPosition::Yes);
                 client.say(&head);
             } else {
                 client.say(&reply::simple(header.cookie, Ok(())));
@@ -169,13 +171,13 @@ fn errors_of_the_server_are_faults_and_the_connection_goes_on() {
     ] {
         let server = Server::start(USUAL, move |client| {
             let cookie = client.request().cookie;
-            let bytes = reply::error_offset_chunk(cookie, error, "some text", AT, Last::Yes);
+            let bytes = reply::error_offset_chunk(cookie, error, "some text", AT, ChunkPosition::Yes);
             client.say(bytes.as_bytes());
             let header = client.request();
             client.bytes(header.length as usize);
             client.say(&reply::simple(header.cookie, Err(error)));
             let cookie = client.request().cookie;
-            client.say(&data(cookie, AT, BLOCK, Last::Yes));
+            client.say(&data(cookie, AT, BLOCK, ChunkPosition::Yes));
         });
         let (gate, mut disk) = server.disk(BackendChoice::Auto);
         assert_eq!(disk.read_at(AT, &mut [0; BLOCK]), Err(fault));
@@ -240,7 +242,7 @@ fn hint_that_is_answered_with_data_or_not_at_all_ends_the_connection() {
             let header = client.request();
             assert_eq!(header.command, cmd::CACHE);
             if answers {
-                client.say(&data(header.cookie, AT, BLOCK, Last::Yes));
+                client.say(&data(header.cookie, AT, BLOCK, ChunkPosition::Yes));
                 client.see_end();
             }
         });
@@ -279,7 +281,7 @@ fn request_longer_than_the_server_takes_goes_in_parts_each_durable() {
         for part in 0..4 {
             let header = client.request();
             let at = part * 4096;
-            client.say(&reply::offset_data(header.cookie, header.offset, 4096, Last::Yes));
+            client.say(&reply::offset_data(header.cookie, header.offset, 4096, ChunkPosition::Yes));
             client.say(&all[at..at + 4096]);
         }
     });

@@ -18,7 +18,7 @@ use rustix::process::Pid;
 use rustls::ClientConnection;
 
 /// A connection that somebody waits for.
-pub(super) struct Line {
+pub(super) struct NbdLine {
     socket: OwnedFd,
     tls: Option<Box<ClientConnection>>,
     sender: Option<Sender>,
@@ -28,7 +28,7 @@ pub(super) struct Line {
 #[derive(Default)]
 struct Sender(Option<Pid>);
 
-impl Line {
+impl NbdLine {
     pub fn new(socket: OwnedFd) -> Self {
         Self { socket, tls: None, sender: None }
     }
@@ -55,7 +55,7 @@ impl Line {
     }
 
     /// Returns the line for use before `deadline`. After that everything fails, however it is spread.
-    pub fn until(&mut self, deadline: Instant) -> Timed<'_> {
+    pub fn until(&mut self, deadline: Instant) -> TimedLine<'_> {
         self.timed(Some(deadline))
     }
 
@@ -84,9 +84,9 @@ impl Line {
         Ok((self.socket, self.tls))
     }
 
-    fn timed(&mut self, deadline: Option<Instant>) -> Timed<'_> {
-        let plain = Plain { socket: self.socket.as_fd(), deadline, sender: self.sender.as_mut() };
-        Timed { plain, tls: self.tls.as_deref_mut() }
+    fn timed(&mut self, deadline: Option<Instant>) -> TimedLine<'_> {
+        let plain = PlainSocket { socket: self.socket.as_fd(), deadline, sender: self.sender.as_mut() };
+        TimedLine { plain, tls: self.tls.as_deref_mut() }
     }
 }
 
@@ -101,13 +101,13 @@ fn goodbye() -> [u8; REQUEST_LEN] {
     request(&RequestHeader { flags: 0, command: cmd::DISC, cookie: 0, offset: 0, length: 0 })
 }
 
-/// A [`Line`] until its deadline.
-pub(super) struct Timed<'a> {
-    plain: Plain<'a>,
+/// A [`NbdLine`] until its deadline.
+pub(super) struct TimedLine<'a> {
+    plain: PlainSocket<'a>,
     tls: Option<&'a mut ClientConnection>,
 }
 
-impl Read for Timed<'_> {
+impl Read for TimedLine<'_> {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         match &mut self.tls {
             Some(tls) => rustls::Stream::new(*tls, &mut self.plain).read(target),
@@ -116,7 +116,7 @@ impl Read for Timed<'_> {
     }
 }
 
-impl Write for Timed<'_> {
+impl Write for TimedLine<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.tls {
             Some(tls) => rustls::Stream::new(*tls, &mut self.plain).write(bytes),
@@ -130,14 +130,14 @@ impl Write for Timed<'_> {
 }
 
 /// The socket itself. Without a deadline nothing is waited for.
-struct Plain<'a> {
+struct PlainSocket<'a> {
     socket: BorrowedFd<'a>,
     deadline: Option<Instant>,
     /// Where that is asked for.
     sender: Option<&'a mut Sender>,
 }
 
-impl Plain<'_> {
+impl PlainSocket<'_> {
     /// The result of a call. A socket with a timeout says that it was interrupted when the process was merely stopped and
     /// goes on (signal(7)).
     fn uninterrupted(
@@ -167,7 +167,7 @@ impl Plain<'_> {
     }
 }
 
-impl Read for Plain<'_> {
+impl Read for PlainSocket<'_> {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         let flags = match self.deadline {
             Some(_) => RecvFlags::empty(),
@@ -195,7 +195,7 @@ impl Sender {
     }
 }
 
-impl Write for Plain<'_> {
+impl Write for PlainSocket<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let flags = match self.deadline {
             Some(_) => SendFlags::empty(),

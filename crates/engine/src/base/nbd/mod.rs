@@ -51,26 +51,26 @@ use cryptline_nbd::{NbdUri, TransmissionFlags};
 use cryptline_sys::Ring;
 
 use crate::{Connections, Device, Extent, Fault, Geometry, OpenError, Queue};
-use connect::{Peer, Server};
-use line::Line;
-use pool::{Link, Pool};
+use connect::{NbdPeer, OtherEnd};
+use line::NbdLine;
+use pool::{ConnectionPool, Link};
 use queue::NbdQueue;
-use replies::Intake;
-use status::Status;
+use replies::ReplyIntake;
+use status::StatusClient;
 use witness::Witness;
 
 /// An export of an NBD server as a device.
-pub struct NbdDevice(Arc<Shared>);
+pub struct NbdDevice(Arc<NbdShared>);
 
 /// State common to all queues.
-struct Shared {
-    server: Server,
+struct NbdShared {
+    server: NbdPeer,
     agreed: Agreed,
     /// Whom the first connection reached.
-    peer: Peer,
+    peer: OtherEnd,
     geometry: Geometry,
-    pool: Pool,
-    status: Status,
+    pool: ConnectionPool,
+    status: StatusClient,
     /// For how long a lost connection is made again.
     reconnect: Option<Duration>,
     /// Time that the first connection took.
@@ -93,7 +93,7 @@ impl NbdDevice {
     ///
     /// Errors: an export that is written to must be able to make each write durable.
     pub fn open_again(uri: &NbdUri, read_only: bool, reconnect: Option<Duration>) -> Result<Self, OpenError> {
-        let server = Server::new(uri)?;
+        let server = NbdPeer::new(uri)?;
         let began = Instant::now();
         let (line, agreed, peer) = server.connect()?;
         let took = began.elapsed();
@@ -133,9 +133,9 @@ impl NbdDevice {
             None
         };
         let first = Link::new(line).map_err(OpenError::Ring)?;
-        Ok(Self(Arc::new(Shared {
-            pool: Pool::new(first, witness, is_shared),
-            status: Status::default(),
+        Ok(Self(Arc::new(NbdShared {
+            pool: ConnectionPool::new(first, witness, is_shared),
+            status: StatusClient::default(),
             server,
             agreed,
             peer,
@@ -172,7 +172,7 @@ impl Device for NbdDevice {
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         // Before there is a connection that could get lost.
-        let intake = Intake::new(self.0.agreed.structured_replies).map_err(OpenError::Ring)?;
+        let intake = ReplyIntake::new(self.0.agreed.structured_replies).map_err(OpenError::Ring)?;
         let waker = self.0.reconnect.map(|_| ring.waker()).transpose();
         let waker = waker.map_err(OpenError::Ring)?;
         let link = self.0.link()?;
@@ -193,7 +193,7 @@ impl Device for NbdDevice {
     /// Those that take the place of lost ones.
     fn makes_connections(&self) -> Connections {
         let is_again = self.0.reconnect.is_some();
-        let is_tcp = matches!(self.0.peer, Peer::Tcp(_));
+        let is_tcp = matches!(self.0.peer, OtherEnd::Tcp(_));
         Connections { tcp: is_again && is_tcp, unix: is_again && !is_tcp, by_library: false }
     }
 
@@ -203,7 +203,7 @@ impl Device for NbdDevice {
     }
 }
 
-impl Shared {
+impl NbdShared {
     fn can(&self, flag: TransmissionFlags) -> bool {
         self.agreed.flags.contains(flag)
     }
@@ -227,7 +227,7 @@ impl Shared {
 }
 
 /// Of a server whose lost connections are made again, the process is to be known, too.
-fn witness(line: Line, reconnect: Option<Duration>, until: Instant) -> Witness {
+fn witness(line: NbdLine, reconnect: Option<Duration>, until: Instant) -> Witness {
     let mut witness = Witness::new(line);
     if reconnect.is_some() {
         witness.find_process(until);

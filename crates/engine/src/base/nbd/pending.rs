@@ -25,7 +25,7 @@ const MOST_RANGE: u64 = 1 << 30;
 /// Chunks of one reply that say what failed.
 const ERRORS_MAX: u8 = 16;
 
-pub(super) struct Pending {
+pub(super) struct NbdPending {
     /// As it was submitted, without its data.
     head: Request,
     /// Of a read or a write; not here while the ring has it.
@@ -54,7 +54,7 @@ pub(super) struct Pending {
     rewinds: u8,
 }
 
-impl Pending {
+impl NbdPending {
     /// Notes what is to be known of `request`; gives it back where no server has an operation for it.
     pub fn new(mut request: Request) -> Result<Self, Request> {
         if request.op.is_append() || request.op.zone_action().is_some() {

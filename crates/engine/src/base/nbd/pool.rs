@@ -12,9 +12,9 @@ use cryptline_tls::Records;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use super::Shared;
-use super::connect::Peer;
-use super::line::{self, Line};
+use super::NbdShared;
+use super::connect::OtherEnd;
+use super::line::{self, NbdLine};
 use super::witness::Witness;
 use crate::OpenError;
 
@@ -47,7 +47,7 @@ pub(super) struct Link {
 
 impl Link {
     /// A connection that a queue can have.
-    pub fn new(line: Line) -> io::Result<Self> {
+    pub fn new(line: NbdLine) -> io::Result<Self> {
         let (socket, tls) = line.into_parts()?;
         let records = tls.map(|tls| Records::new(*tls)).transpose()?;
         let (socket, records) = (Arc::new(socket), records.map(Box::new));
@@ -88,7 +88,7 @@ fn stays_open(socket: &OwnedFd, records: &mut Records) -> bool {
 
 /// How a queue leaves its connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Left {
+pub(super) enum LeftConnection {
     /// Nothing is on its way.
     Quiet,
     /// Reads are.
@@ -97,15 +97,15 @@ pub(super) enum Left {
     Changing,
 }
 
-pub(super) struct Pool {
+pub(super) struct ConnectionPool {
     /// Never held while anybody waits for the server: queues end with it.
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     /// Held by whoever connects or looks whether the server is the same; the others wait for the same server.
     servers: Mutex<Servers>,
     is_shared: bool,
 }
 
-struct State {
+struct PoolState {
     idle: Vec<Link>,
     in_use: usize,
     /// Those of them that are yet to be made.
@@ -159,13 +159,13 @@ impl Servers {
     }
 }
 
-impl Pool {
+impl ConnectionPool {
     /// With a first connection. `is_shared`: a flush of one covers the writes of all.
     pub fn new(first: Link, witness: Option<Witness>, is_shared: bool) -> Self {
         // The witness came after it.
         let first = Link { is_confirmed: true, ..first };
         Self {
-            state: Mutex::new(State { idle: vec![first], in_use: 0, asking: 0, is_unflushed: false }),
+            state: Mutex::new(PoolState { idle: vec![first], in_use: 0, asking: 0, is_unflushed: false }),
             servers: Mutex::new(Servers { witness, age: 0, gone: 0..0, made: None, links: 1, confirmed: 1 }),
             is_shared,
         }
@@ -185,7 +185,7 @@ impl Pool {
     }
 }
 
-impl Shared {
+impl NbdShared {
     /// Does without a witness that does not answer. The next server's holes are not those that the old one has told of.
     fn dismiss_witness(&self, servers: &mut Servers) {
         self.pool.dismiss_witness(servers);
@@ -247,7 +247,7 @@ impl Shared {
 
     /// An idle connection. One that the server has closed is of no use, and nothing is lost with it where a flush of
     /// another covers its writes, or there are none.
-    fn idle(&self, state: &mut State) -> Option<Link> {
+    fn idle(&self, state: &mut PoolState) -> Option<Link> {
         while let Some(mut link) = state.idle.pop() {
             if link.is_open() {
                 return Some(link);
@@ -373,14 +373,14 @@ impl Shared {
     }
 
     /// Tells if the server that a new connection has reached is the one that has the writes, as far as can be known.
-    pub(super) fn knows_writes(&self, peer: Peer) -> bool {
+    pub(super) fn knows_writes(&self, peer: OtherEnd) -> bool {
         let until = Instant::now() + PATIENCE;
         self.is_first_server(&mut cryptline_sys::lock(&self.pool.servers), peer, until)
     }
 
     /// Gives the server time to answer, however little the asker has: others may still be content with it.
     // Guard: another server has not what was written.
-    fn is_first_server(&self, servers: &mut Servers, peer: Peer, until: Instant) -> bool {
+    fn is_first_server(&self, servers: &mut Servers, peer: OtherEnd, until: Instant) -> bool {
         let until = until.max(Instant::now() + PATIENCE_FOR_END);
         let answers = |witness: &mut Witness| peer == self.peer && witness.answers_flush(until);
         match servers.witness.as_mut() {
@@ -391,13 +391,13 @@ impl Shared {
     }
 
     /// Takes a connection back from its queue.
-    pub(super) fn give_back(&self, link: Link, left: Left) {
+    pub(super) fn give_back(&self, link: Link, left: LeftConnection) {
         let mut state = cryptline_sys::lock(&self.pool.state);
         state.in_use -= 1;
         if self.is_lost() {
             return;
         }
-        if left == Left::Quiet {
+        if left == LeftConnection::Quiet {
             state.idle.push(link);
             return;
         }
@@ -405,7 +405,7 @@ impl Shared {
         // Changes that are under way can overtake what is written next: servers end a connection before its
         // requests. And the flush of another connection says nothing of what this one has acknowledged, unless
         // the server says so.
-        if left == Left::Changing || self.is_forgotten(&link) {
+        if left == LeftConnection::Changing || self.is_forgotten(&link) {
             self.lose();
         }
     }
@@ -416,7 +416,7 @@ impl Shared {
     }
 }
 
-impl Drop for Pool {
+impl Drop for ConnectionPool {
     fn drop(&mut self) {
         if let Ok(state) = self.state.get_mut() {
             state.idle.iter_mut().for_each(Link::say_goodbye);
@@ -427,7 +427,7 @@ impl Drop for Pool {
     }
 }
 
-impl Shared {
+impl NbdShared {
     /// Tells if a flush has to be sent: not where nothing is written, or all of it is durable already.
     pub(super) fn needs_flush(&self) -> bool {
         !self.geometry.read_only && self.can(TransmissionFlags::SEND_FLUSH)

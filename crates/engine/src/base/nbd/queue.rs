@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use cryptline_nbd::TransmissionFlags;
 use cryptline_nbd::client::request;
 use cryptline_nbd::wire::REQUEST_LEN;
-use cryptline_sys::{FileId, Io, Ring, SendBatch, Source, Waker};
+use cryptline_sys::{FileId, Io, RequestSource, Ring, SendBatch, Waker};
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 
-use super::Shared;
+use super::NbdShared;
 use super::again::{Down, is_put_off};
-use super::pending::{Abilities, Pending};
-use super::pool::{Left, Link};
-use super::replies::Intake;
+use super::pending::{Abilities, NbdPending};
+use super::pool::{LeftConnection, Link};
+use super::replies::ReplyIntake;
 use crate::slab::Slab;
 use crate::{Completion, Fault, Op, Queue, Request, Submitted};
 
@@ -33,19 +33,19 @@ const PLACES: u32 = 2;
 const PARTS_MAX: usize = 1024;
 
 pub(super) struct NbdQueue {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<NbdShared>,
     /// Not there once the queue goes.
     pub(super) link: Option<Link>,
     pub(super) socket: FileId,
-    pub(super) source: Source,
-    pub(super) pending: Slab<Pending>,
+    pub(super) source: RequestSource,
+    pub(super) pending: Slab<NbdPending>,
     /// Requests whose next part is to be sent, in order.
     pub(super) waiting: VecDeque<usize>,
     /// Those whose payloads are in the batch, in order.
     sending: VecDeque<usize>,
     /// Not here while the ring has it.
     pub(super) batch: Option<Box<SendBatch>>,
-    pub(super) intake: Intake,
+    pub(super) intake: ReplyIntake,
     can: Abilities,
     next_cookie: u64,
     /// Changes that were sent so far, and those that were answered.
@@ -71,7 +71,7 @@ impl Queue for NbdQueue {
             return Submitted::Done(request.complete(Err(Fault::Busy)));
         }
         let was_idle = self.pending.is_empty();
-        let pending = match Pending::new(request) {
+        let pending = match NbdPending::new(request) {
             Ok(pending) => pending,
             Err(request) => return Submitted::Done(request.complete(Err(Fault::NotSupported))),
         };
@@ -114,7 +114,13 @@ impl Queue for NbdQueue {
 }
 
 impl NbdQueue {
-    pub fn new(shared: &Arc<Shared>, link: Link, ring: &mut Ring, intake: Intake, waker: Option<Waker>) -> Self {
+    pub fn new(
+        shared: &Arc<NbdShared>,
+        link: Link,
+        ring: &mut Ring,
+        intake: ReplyIntake,
+        waker: Option<Waker>,
+    ) -> Self {
         let depth = ring.depth();
         ring.reserve(PLACES);
         let block = u64::from(shared.geometry.logical_block);
@@ -380,12 +386,12 @@ impl Drop for NbdQueue {
         let batch = self.batch.as_ref();
         let is_sent = batch.is_some_and(|batch| batch.remaining() == 0)
             && link.records.as_ref().is_none_or(|records| records.is_quiet());
-        let left = if self.pending.iter().any(Pending::is_change) {
-            Left::Changing
+        let left = if self.pending.iter().any(NbdPending::is_change) {
+            LeftConnection::Changing
         } else if self.pending.is_empty() && is_sent && self.intake.is_empty() && is_up {
-            Left::Quiet
+            LeftConnection::Quiet
         } else {
-            Left::Reading
+            LeftConnection::Reading
         };
         self.shared.give_back(link, left);
     }

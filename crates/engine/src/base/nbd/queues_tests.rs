@@ -108,7 +108,7 @@ fn small_blocks_over_one_connection_are_read_written_and_flushed() {
         let server = Server::start(USUAL, |client| {
             let read = client.request();
             assert_eq!((read.command, read.offset, read.length), (cmd::READ, 512, 512));
-            let data = reply::offset_data(read.cookie, 512, 512, reply::Last::Yes);
+            let data = reply::offset_data(read.cookie, 512, 512, reply::ChunkPosition::Yes);
             client.say(&data);
             client.say(&[7; 512]);
             let (write, data) = client.expect(cmd::WRITE);

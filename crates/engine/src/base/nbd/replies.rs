@@ -11,7 +11,7 @@ use cryptline_nbd::wire::SIMPLE_REPLY_LEN;
 use cryptline_sys::{Buffer, Io, Ring};
 use rustix::io::Errno;
 
-use super::pending::Pending;
+use super::pending::NbdPending;
 use super::queue::{NbdQueue, RECEIVE, RECEIVE_DATA, RECEIVE_SEALED};
 use crate::Completion;
 use crate::slab::Slab;
@@ -23,12 +23,12 @@ const SIZE: usize = 64 * 1024;
 const LARGE: usize = 16 * 1024;
 
 /// Bytes received and not yet taken, and the kind of those that come next.
-pub(super) struct Intake {
+pub(super) struct ReplyIntake {
     /// In the ring during a receive.
     buffer: Option<Buffer>,
     start: usize,
     end: usize,
-    next: Next,
+    next: NextBytes,
     structured: bool,
     is_receiving: bool,
     /// Parts that wait for an answer, and those of them with much data.
@@ -38,7 +38,7 @@ pub(super) struct Intake {
 
 /// Kind of the next bytes.
 #[derive(Clone, Copy)]
-enum Next {
+enum NextBytes {
     Header,
     /// Data of a read, for its buffer from `at` on; `last` where its reply ends with it.
     Data {
@@ -52,15 +52,15 @@ enum Next {
 }
 
 /// The server broke the protocol.
-pub(super) struct Broken;
+pub(super) struct BrokenProtocol;
 
-impl Intake {
+impl ReplyIntake {
     pub fn new(structured: bool) -> io::Result<Self> {
         Ok(Self {
             buffer: Some(Buffer::alloc(SIZE)?),
             start: 0,
             end: 0,
-            next: Next::Header,
+            next: NextBytes::Header,
             structured,
             is_receiving: false,
             expected: 0,
@@ -69,13 +69,13 @@ impl Intake {
     }
 
     /// Notes that the part of a request that begins is to be answered.
-    pub fn expect_answer(&mut self, pending: &Pending) {
+    pub fn expect_answer(&mut self, pending: &NbdPending) {
         self.expected += 1;
         self.large += usize::from(is_large(pending));
     }
 
     /// Notes that it is.
-    pub fn take_answer(&mut self, pending: &Pending) {
+    pub fn take_answer(&mut self, pending: &NbdPending) {
         self.expected -= 1;
         self.large -= usize::from(is_large(pending));
     }
@@ -87,14 +87,14 @@ impl Intake {
 
     /// Tells if nothing is here, or on its way.
     pub fn is_empty(&self) -> bool {
-        self.start == self.end && !self.is_receiving && matches!(self.next, Next::Header)
+        self.start == self.end && !self.is_receiving && matches!(self.next, NextBytes::Header)
     }
 
     /// Nothing that was expected comes any more.
     pub fn forget(&mut self) {
         (self.start, self.end) = (0, 0);
         (self.expected, self.large) = (0, 0);
-        self.next = Next::Header;
+        self.next = NextBytes::Header;
     }
 
     /// Tells if the ring has something to fill.
@@ -115,8 +115,8 @@ impl Intake {
     }
 
     /// Where the next bytes belong, if they come one by one: a read's own buffer, or behind what is unread.
-    pub fn target<'a>(&'a mut self, pending: &'a mut Slab<Pending>) -> Option<&'a mut [u8]> {
-        if let Next::Data { index, at, left, .. } = self.next
+    pub fn target<'a>(&'a mut self, pending: &'a mut Slab<NbdPending>) -> Option<&'a mut [u8]> {
+        if let NextBytes::Data { index, at, left, .. } = self.next
             && self.start == self.end
         {
             let buffer = pending.get_mut(index)?.buffer.as_deref_mut()?;
@@ -139,7 +139,7 @@ impl Intake {
     }
 }
 
-fn is_large(pending: &Pending) -> bool {
+fn is_large(pending: &NbdPending) -> bool {
     pending.is_read() && pending.part() >= LARGE
 }
 
@@ -152,7 +152,7 @@ impl NbdQueue {
         if self.records().is_some() {
             return self.receive_sealed(ring);
         }
-        if let Next::Data { index, at, left, .. } = self.intake.next {
+        if let NextBytes::Data { index, at, left, .. } = self.intake.next {
             let pending = self.pending.get_mut(index);
             let Some(buffer) = pending.and_then(|pending| pending.buffer.take()) else {
                 return;
@@ -186,7 +186,7 @@ impl NbdQueue {
             if let Some(records) = self.records() {
                 records.put_raw(buffer, 0);
             }
-        } else if let Next::Data { index, .. } = self.intake.next
+        } else if let NextBytes::Data { index, .. } = self.intake.next
             && let Some(pending) = self.pending.get_mut(index)
         {
             pending.buffer = Some(buffer);
@@ -215,7 +215,7 @@ impl NbdQueue {
             Ok(len) => len,
         };
         let taken = match &mut self.intake.next {
-            Next::Data { at, left, .. } if token == RECEIVE_DATA => {
+            NextBytes::Data { at, left, .. } if token == RECEIVE_DATA => {
                 (*at, *left) = (*at + len, left.saturating_sub(len));
                 self.data_came(done)
             }
@@ -230,9 +230,9 @@ impl NbdQueue {
     }
 
     /// Takes in what was decrypted into the [target](Intake::target).
-    pub(super) fn opened(&mut self, len: usize, done: &mut Vec<Completion>) -> Result<(), Broken> {
+    pub(super) fn opened(&mut self, len: usize, done: &mut Vec<Completion>) -> Result<(), BrokenProtocol> {
         match &mut self.intake.next {
-            Next::Data { at, left, .. } if self.intake.start == self.intake.end => {
+            NextBytes::Data { at, left, .. } if self.intake.start == self.intake.end => {
                 (*at, *left) = (*at + len, left.saturating_sub(len));
                 self.data_came(done)
             }
@@ -244,19 +244,19 @@ impl NbdQueue {
     }
 
     /// Takes all messages that are there.
-    fn take_all(&mut self, done: &mut Vec<Completion>) -> Result<(), Broken> {
+    fn take_all(&mut self, done: &mut Vec<Completion>) -> Result<(), BrokenProtocol> {
         while !self.intake.unread().is_empty() {
             match self.intake.next {
-                Next::Header => {
-                    let found = parse_incoming(self.intake.unread()).map_err(|_| Broken)?;
+                NextBytes::Header => {
+                    let found = parse_incoming(self.intake.unread()).map_err(|_| BrokenProtocol)?;
                     let Some((head, len)) = found else {
                         return Ok(());
                     };
                     self.intake.consume(len);
                     self.take_head(head, done)?;
                 }
-                Next::Data { .. } => self.copy_data(done)?,
-                Next::Text(left) => {
+                NextBytes::Data { .. } => self.copy_data(done)?,
+                NextBytes::Text(left) => {
                     let len = left.min(self.intake.unread().len());
                     self.intake.consume(len);
                     self.intake.next = text(left - len);
@@ -266,16 +266,16 @@ impl NbdQueue {
         Ok(())
     }
 
-    fn take_head(&mut self, head: Incoming, done: &mut Vec<Completion>) -> Result<(), Broken> {
+    fn take_head(&mut self, head: Incoming, done: &mut Vec<Completion>) -> Result<(), BrokenProtocol> {
         match head {
             Incoming::Simple { cookie, outcome } => {
                 let index = self.find(cookie)?;
                 let structured = self.intake.structured;
-                let pending = self.pending.get_mut(index).ok_or(Broken)?;
+                let pending = self.pending.get_mut(index).ok_or(BrokenProtocol)?;
                 match outcome {
-                    Ok(()) if pending.is_read() && structured => Err(Broken),
+                    Ok(()) if pending.is_read() && structured => Err(BrokenProtocol),
                     Ok(()) if pending.is_read() => {
-                        let at = pending.place_all().ok_or(Broken)?;
+                        let at = pending.place_all().ok_or(BrokenProtocol)?;
                         let left = pending.part();
                         self.expect_data(index, at, left, true, done)
                     }
@@ -290,7 +290,7 @@ impl NbdQueue {
                 let index = self.find(cookie)?;
                 self.take_chunk(index, content, last, done)
             }
-            Incoming::Chunk { .. } => Err(Broken),
+            Incoming::Chunk { .. } => Err(BrokenProtocol),
         }
     }
 
@@ -300,24 +300,24 @@ impl NbdQueue {
         content: IncomingContent,
         last: bool,
         done: &mut Vec<Completion>,
-    ) -> Result<(), Broken> {
-        let pending = self.pending.get_mut(index).ok_or(Broken)?;
+    ) -> Result<(), BrokenProtocol> {
+        let pending = self.pending.get_mut(index).ok_or(BrokenProtocol)?;
         match content {
             // It is there to end a reply.
-            IncomingContent::None if !last => return Err(Broken),
+            IncomingContent::None if !last => return Err(BrokenProtocol),
             IncomingContent::None => {}
             IncomingContent::Data { offset, length } => {
-                let at = pending.place(offset, length).ok_or(Broken)?;
+                let at = pending.place(offset, length).ok_or(BrokenProtocol)?;
                 return self.expect_data(index, at, length as usize, last, done);
             }
             IncomingContent::Hole { offset, length } => {
-                let at = pending.place(offset, length).ok_or(Broken)?;
-                let buffer = pending.buffer.as_deref_mut().ok_or(Broken)?;
+                let at = pending.place(offset, length).ok_or(BrokenProtocol)?;
+                let buffer = pending.buffer.as_deref_mut().ok_or(BrokenProtocol)?;
                 buffer[at..at + length as usize].fill(0);
             }
             IncomingContent::Error { error, text: len } => {
                 if !pending.fail(error) {
-                    return Err(Broken);
+                    return Err(BrokenProtocol);
                 }
                 self.intake.next = text(len as usize);
             }
@@ -332,21 +332,21 @@ impl NbdQueue {
         left: usize,
         last: bool,
         done: &mut Vec<Completion>,
-    ) -> Result<(), Broken> {
-        self.intake.next = Next::Data { index, at, left, last };
+    ) -> Result<(), BrokenProtocol> {
+        self.intake.next = NextBytes::Data { index, at, left, last };
         self.copy_data(done)
     }
 
     /// Copies what has come of a read's data together with its header.
-    fn copy_data(&mut self, done: &mut Vec<Completion>) -> Result<(), Broken> {
-        let Next::Data { index, ref mut at, ref mut left, .. } = self.intake.next else {
+    fn copy_data(&mut self, done: &mut Vec<Completion>) -> Result<(), BrokenProtocol> {
+        let NextBytes::Data { index, ref mut at, ref mut left, .. } = self.intake.next else {
             return Ok(());
         };
         let bytes = self.intake.buffer.as_deref();
         let unread = bytes.map_or(&[][..], |bytes| &bytes[self.intake.start..self.intake.end]);
         let len = unread.len().min(*left);
-        let pending = self.pending.get_mut(index).ok_or(Broken)?;
-        let target = pending.buffer.as_deref_mut().ok_or(Broken)?;
+        let pending = self.pending.get_mut(index).ok_or(BrokenProtocol)?;
+        let target = pending.buffer.as_deref_mut().ok_or(BrokenProtocol)?;
         target[*at..*at + len].copy_from_slice(&unread[..len]);
         (*at, *left) = (*at + len, *left - len);
         self.intake.consume(len);
@@ -354,33 +354,33 @@ impl NbdQueue {
     }
 
     /// Ends a read's data where all of it is there, and its reply where that was the last of it.
-    fn data_came(&mut self, done: &mut Vec<Completion>) -> Result<(), Broken> {
+    fn data_came(&mut self, done: &mut Vec<Completion>) -> Result<(), BrokenProtocol> {
         match self.intake.next {
-            Next::Data { index, left: 0, last, .. } => {
-                self.intake.next = Next::Header;
+            NextBytes::Data { index, left: 0, last, .. } => {
+                self.intake.next = NextBytes::Header;
                 if last { self.reply_ended(index, done) } else { Ok(()) }
             }
             _ => Ok(()),
         }
     }
 
-    fn reply_ended(&mut self, index: usize, done: &mut Vec<Completion>) -> Result<(), Broken> {
-        let pending = self.pending.get(index).ok_or(Broken)?;
-        let outcome = pending.outcome().ok_or(Broken)?;
+    fn reply_ended(&mut self, index: usize, done: &mut Vec<Completion>) -> Result<(), BrokenProtocol> {
+        let pending = self.pending.get(index).ok_or(BrokenProtocol)?;
+        let outcome = pending.outcome().ok_or(BrokenProtocol)?;
         self.answered(index, outcome, done);
         Ok(())
     }
 
     /// The request that waits for a reply with this cookie.
-    fn find(&self, cookie: u64) -> Result<usize, Broken> {
-        let index = usize::try_from(cookie & u64::from(u32::MAX)).map_err(|_| Broken)?;
+    fn find(&self, cookie: u64) -> Result<usize, BrokenProtocol> {
+        let index = usize::try_from(cookie & u64::from(u32::MAX)).map_err(|_| BrokenProtocol)?;
         match self.pending.get(index) {
             Some(pending) if pending.cookie == Some(cookie) => Ok(index),
-            _ => Err(Broken),
+            _ => Err(BrokenProtocol),
         }
     }
 }
 
-fn text(left: usize) -> Next {
-    if left == 0 { Next::Header } else { Next::Text(left) }
+fn text(left: usize) -> NextBytes {
+    if left == 0 { NextBytes::Header } else { NextBytes::Text(left) }
 }

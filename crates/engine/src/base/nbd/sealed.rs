@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::queue::{NbdQueue, RECEIVE_SEALED, SEND_SEALED};
-use super::replies::Broken;
+use super::replies::BrokenProtocol;
 use crate::Completion;
 
 impl NbdQueue {
@@ -95,13 +95,13 @@ impl NbdQueue {
         }
     }
 
-    fn open_all(&mut self, done: &mut Vec<Completion>) -> Result<(), Broken> {
+    fn open_all(&mut self, done: &mut Vec<Completion>) -> Result<(), BrokenProtocol> {
         loop {
             let Some(records) = self.link.as_mut().and_then(|link| link.records.as_mut()) else {
-                return Err(Broken);
+                return Err(BrokenProtocol);
             };
-            let target = self.intake.target(&mut self.pending).ok_or(Broken)?;
-            match records.open(target).map_err(|_| Broken)? {
+            let target = self.intake.target(&mut self.pending).ok_or(BrokenProtocol)?;
+            match records.open(target).map_err(|_| BrokenProtocol)? {
                 None => return Ok(()),
                 // An orderly end.
                 Some(0) => {

@@ -17,12 +17,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cryptline_nbd::client::{Content, Reply, parse_reply, request};
+use cryptline_nbd::client::{Content, ServerMessage, parse_reply, request};
 use cryptline_nbd::wire::{CHUNK_HEADER_LEN, SIMPLE_REPLY_LEN, SIMPLE_REPLY_MAGIC, STATE_HOLE, STATE_ZERO, cmd};
 use cryptline_nbd::{RequestHeader, TransmissionFlags, reply};
 
-use super::Shared;
-use super::line::Line;
+use super::NbdShared;
+use super::line::NbdLine;
 use crate::Extent;
 
 /// How long the server may take for one answer.
@@ -38,8 +38,8 @@ const CHUNK_MAX: usize = 4 << 20;
 /// Chunks of one answer.
 const CHUNKS_MAX: usize = 16;
 
-pub(super) struct Status {
-    state: Mutex<State>,
+pub(super) struct StatusClient {
+    state: Mutex<StatusState>,
     /// A change of ours has ended since the last question.
     changed: AtomicBool,
     /// The connection may lead to another server than the others by now.
@@ -47,16 +47,16 @@ pub(super) struct Status {
 }
 
 #[derive(Default)]
-struct State {
-    way: Way,
-    known: Option<Known>,
+struct StatusState {
+    way: StatusLink,
+    known: Option<KnownStatus>,
 }
 
 #[derive(Default)]
-enum Way {
+enum StatusLink {
     #[default]
     NotTried,
-    Open(Talk),
+    Open(IdleConnection),
     /// The connection was lost, and is to be made again.
     Lost {
         again: Instant,
@@ -66,40 +66,40 @@ enum Way {
 }
 
 /// A connection on which nothing is on its way.
-struct Talk {
-    line: Line,
+struct IdleConnection {
+    line: NbdLine,
     context: u32,
     cookie: u64,
 }
 
 /// One answer.
-struct Known {
+struct KnownStatus {
     start: u64,
     /// One behind the other, none in the same state as the one before.
-    runs: Vec<Run>,
+    runs: Vec<StatusRun>,
     since: Instant,
 }
 
-struct Run {
+struct StatusRun {
     end: u64,
     flags: u32,
 }
 
 /// Why nothing more is to be heard.
-enum Broken {
+enum BrokenStatus {
     /// The server broke the protocol.
     Protocol,
     /// The connection is lost, or the server does not answer.
     Lost,
 }
 
-impl Default for Status {
+impl Default for StatusClient {
     fn default() -> Self {
         Self { state: Mutex::default(), changed: AtomicBool::new(true), is_stale: AtomicBool::new(false) }
     }
 }
 
-impl Status {
+impl StatusClient {
     /// Notes that a change has ended. Nobody may be told of its end before.
     pub fn note_change(&self) {
         // A load costs the other queues nothing.
@@ -114,13 +114,13 @@ impl Status {
         self.changed.store(true, Ordering::SeqCst);
     }
 
-    fn is_fresh(&self, known: &Known) -> bool {
+    fn is_fresh(&self, known: &KnownStatus) -> bool {
         let is_current = !self.changed.load(Ordering::SeqCst) && !self.is_stale.load(Ordering::SeqCst);
         is_current && known.since.elapsed() < FRESH
     }
 }
 
-impl Shared {
+impl NbdShared {
     /// The state of the bytes from `offset` on.
     pub(super) fn extent(&self, offset: u64, len: u64) -> Extent {
         let data = Extent { len, hole: false, zero: false };
@@ -146,19 +146,19 @@ impl Shared {
     }
 
     /// Asks the server about the range that begins with the block of `offset`.
-    fn ask(&self, way: &mut Way, offset: u64) -> Option<Known> {
-        if self.status.is_stale.swap(false, Ordering::SeqCst) && matches!(way, Way::Open(_)) {
-            *way = Way::NotTried;
+    fn ask(&self, way: &mut StatusLink, offset: u64) -> Option<KnownStatus> {
+        if self.status.is_stale.swap(false, Ordering::SeqCst) && matches!(way, StatusLink::Open(_)) {
+            *way = StatusLink::NotTried;
         }
         let is_due = match way {
-            Way::NotTried => true,
-            Way::Lost { again } => *again <= Instant::now(),
-            Way::Open(_) | Way::Closed => false,
+            StatusLink::NotTried => true,
+            StatusLink::Lost { again } => *again <= Instant::now(),
+            StatusLink::Open(_) | StatusLink::Closed => false,
         };
         if is_due {
             *way = self.open_talk();
         }
-        let Way::Open(talk) = way else {
+        let StatusLink::Open(talk) = way else {
             return None;
         };
         let size = self.geometry.size;
@@ -169,57 +169,57 @@ impl Shared {
         match talk.ask(start, RANGE.min(size - start)) {
             // Whoever answered is none that is to be believed any more.
             Ok(_) if self.status.is_stale.load(Ordering::SeqCst) => None,
-            Ok(extents) => extents.map(|extents| Known { start, runs: runs(start, size, &extents), since }),
-            Err(Broken::Lost) => {
+            Ok(extents) => extents.map(|extents| KnownStatus { start, runs: runs(start, size, &extents), since }),
+            Err(BrokenStatus::Lost) => {
                 *way = self.lost_talk();
                 None
             }
-            Err(Broken::Protocol) => {
-                *way = Way::Closed;
+            Err(BrokenStatus::Protocol) => {
+                *way = StatusLink::Closed;
                 None
             }
         }
     }
 
-    fn open_talk(&self) -> Way {
+    fn open_talk(&self) -> StatusLink {
         let Ok(made) = self.server.for_status(&self.agreed, self.peer) else {
             return self.lost_talk();
         };
         let Some((line, context, peer)) = made else {
-            return Way::Closed;
+            return StatusLink::Closed;
         };
         // Another server's holes are not ours.
         if !self.knows_writes(peer) {
             return self.lost_talk();
         }
-        Way::Open(Talk { line, context, cookie: 0 })
+        StatusLink::Open(IdleConnection { line, context, cookie: 0 })
     }
 
     /// Once more after a while, where the other connections are made again, too.
-    fn lost_talk(&self) -> Way {
+    fn lost_talk(&self) -> StatusLink {
         match self.reconnect {
-            Some(_) => Way::Lost { again: Instant::now() + PAUSE },
-            None => Way::Closed,
+            Some(_) => StatusLink::Lost { again: Instant::now() + PAUSE },
+            None => StatusLink::Closed,
         }
     }
 }
 
 /// Extents one behind the other from `start` on, those in the same state as one, up to `size`.
-fn runs(start: u64, size: u64, extents: &[reply::Extent]) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
+fn runs(start: u64, size: u64, extents: &[reply::NbdExtent]) -> Vec<StatusRun> {
+    let mut runs: Vec<StatusRun> = Vec::new();
     let mut end = start;
     for extent in extents {
         end = end.saturating_add(extent.length.into()).min(size);
         let flags = extent.flags & (STATE_HOLE | STATE_ZERO);
         match runs.last_mut() {
             Some(last) if last.flags == flags => last.end = end,
-            _ => runs.push(Run { end, flags }),
+            _ => runs.push(StatusRun { end, flags }),
         }
     }
     runs
 }
 
-impl Known {
+impl KnownStatus {
     /// A block in which a run ends is data: whoever asks counts in blocks.
     fn find(&self, offset: u64, len: u64, block: u64) -> Option<Extent> {
         if offset < self.start {
@@ -239,54 +239,54 @@ impl Known {
     }
 }
 
-impl Talk {
+impl IdleConnection {
     /// The extents from `offset` on; `None` where the server cannot tell.
-    fn ask(&mut self, offset: u64, len: u64) -> Result<Option<Vec<reply::Extent>>, Broken> {
+    fn ask(&mut self, offset: u64, len: u64) -> Result<Option<Vec<reply::NbdExtent>>, BrokenStatus> {
         self.cookie += 1;
         let question = request(&RequestHeader {
             flags: 0,
             command: cmd::BLOCK_STATUS,
             cookie: self.cookie,
             offset,
-            length: u32::try_from(len).map_err(|_| Broken::Protocol)?,
+            length: u32::try_from(len).map_err(|_| BrokenStatus::Protocol)?,
         });
         let deadline = Instant::now() + PATIENCE;
         let sent = self.line.until(deadline).write_all(&question);
-        sent.map_err(|_| Broken::Lost)?;
+        sent.map_err(|_| BrokenStatus::Lost)?;
         self.take_answer(deadline)
     }
 
-    fn take_answer(&mut self, deadline: Instant) -> Result<Option<Vec<reply::Extent>>, Broken> {
+    fn take_answer(&mut self, deadline: Instant) -> Result<Option<Vec<reply::NbdExtent>>, BrokenStatus> {
         let (mut found, mut has_failed) = (None, false);
         for _ in 0..CHUNKS_MAX {
             let bytes = self.message(deadline)?;
-            let parsed = parse_reply(&bytes).map_err(|_| Broken::Protocol)?;
-            let (message, _) = parsed.ok_or(Broken::Protocol)?;
+            let parsed = parse_reply(&bytes).map_err(|_| BrokenStatus::Protocol)?;
+            let (message, _) = parsed.ok_or(BrokenStatus::Protocol)?;
             let (cookie, done, content) = match message {
-                Reply::Simple { cookie, outcome } => {
+                ServerMessage::Simple { cookie, outcome } => {
                     let is_refusal = cookie == self.cookie && outcome.is_err();
-                    return if is_refusal { Ok(None) } else { Err(Broken::Protocol) };
+                    return if is_refusal { Ok(None) } else { Err(BrokenStatus::Protocol) };
                 }
-                Reply::Chunk { cookie, done, content } => (cookie, done, content),
+                ServerMessage::Chunk { cookie, done, content } => (cookie, done, content),
             };
             match content {
-                _ if cookie != self.cookie => return Err(Broken::Protocol),
+                _ if cookie != self.cookie => return Err(BrokenStatus::Protocol),
                 Content::BlockStatus { context, extents } if context == self.context && found.is_none() => {
                     found = Some(extents);
                 }
                 Content::Error { .. } => has_failed = true,
                 Content::None if done => {}
-                _ => return Err(Broken::Protocol),
+                _ => return Err(BrokenStatus::Protocol),
             }
             if done {
                 return Ok(found.filter(|_| !has_failed));
             }
         }
-        Err(Broken::Protocol)
+        Err(BrokenStatus::Protocol)
     }
 
     /// One message, whole.
-    fn message(&mut self, deadline: Instant) -> Result<Vec<u8>, Broken> {
+    fn message(&mut self, deadline: Instant) -> Result<Vec<u8>, BrokenStatus> {
         let mut bytes = vec![0; SIMPLE_REPLY_LEN];
         self.fill(&mut bytes, deadline)?;
         if bytes[..4] == SIMPLE_REPLY_MAGIC.to_be_bytes() {
@@ -295,22 +295,22 @@ impl Talk {
         let mut length = [0; CHUNK_HEADER_LEN - SIMPLE_REPLY_LEN];
         self.fill(&mut length, deadline)?;
         bytes.extend(length);
-        let len = usize::try_from(u32::from_be_bytes(length)).map_err(|_| Broken::Protocol)?;
+        let len = usize::try_from(u32::from_be_bytes(length)).map_err(|_| BrokenStatus::Protocol)?;
         if len > CHUNK_MAX {
-            return Err(Broken::Protocol);
+            return Err(BrokenStatus::Protocol);
         }
         bytes.resize(CHUNK_HEADER_LEN + len, 0);
         self.fill(&mut bytes[CHUNK_HEADER_LEN..], deadline)?;
         Ok(bytes)
     }
 
-    fn fill(&mut self, target: &mut [u8], deadline: Instant) -> Result<(), Broken> {
+    fn fill(&mut self, target: &mut [u8], deadline: Instant) -> Result<(), BrokenStatus> {
         let filled = self.line.until(deadline).read_exact(target);
-        filled.map_err(|_| Broken::Lost)
+        filled.map_err(|_| BrokenStatus::Lost)
     }
 }
 
-impl Drop for Talk {
+impl Drop for IdleConnection {
     fn drop(&mut self) {
         self.line.say_goodbye();
     }
@@ -322,9 +322,9 @@ mod tests {
 
     #[test]
     fn neighbours_in_one_state_are_one_run_and_none_leaves_the_device() {
-        let of = |length, flags| reply::Extent { length, flags };
+        let of = |length, flags| reply::NbdExtent { length, flags };
         let extents = [of(512, 0), of(512, 4), of(1024, 3), of(u32::MAX, 3)];
-        let known = Known { start: 4096, runs: runs(4096, 8192, &extents), since: Instant::now() };
+        let known = KnownStatus { start: 4096, runs: runs(4096, 8192, &extents), since: Instant::now() };
         let found = |at, len| {
             let found = known.find(at, len, 512)?;
             Some((found.len, found.hole, found.zero))
@@ -339,9 +339,9 @@ mod tests {
 
     #[test]
     fn block_that_is_a_hole_in_part_is_data() {
-        let of = |length, flags| reply::Extent { length, flags };
+        let of = |length, flags| reply::NbdExtent { length, flags };
         let extents = [of(700, 3), of(600, 0), of(100, 3), of(3000, 3)];
-        let known = Known { start: 0, runs: runs(0, 4096, &extents), since: Instant::now() };
+        let known = KnownStatus { start: 0, runs: runs(0, 4096, &extents), since: Instant::now() };
         let mut at = 0;
         let mut found = Vec::new();
         while let Some(extent) = known.find(at, 4096 - at, 512) {

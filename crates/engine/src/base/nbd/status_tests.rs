@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cryptline_nbd::reply::{self, Last};
+use cryptline_nbd::reply::{self, ChunkPosition};
 use cryptline_nbd::wire::{STATE_HOLE, STATE_ZERO, cmd};
 use cryptline_nbd::{NbdError, TransmissionFlags as Flags};
 use cryptline_sys::BackendChoice;
@@ -82,7 +82,7 @@ fn answers_that_break_a_rule_are_data_and_nobody_is_asked_again() {
             endless[16..].copy_from_slice(&u32::MAX.to_be_bytes());
             endless
         },
-        |cookie| reply::offset_hole(cookie, 0, 4096, Last::Yes).to_vec(),
+        |cookie| reply::offset_hole(cookie, 0, 4096, ChunkPosition::Yes).to_vec(),
         |cookie| chunk(cookie, 0, 0, &[]).repeat(100),
     ];
     for answer in answers {
@@ -108,7 +108,7 @@ fn server_that_cannot_tell_is_asked_again_and_one_that_hangs_up_is_not() {
     let server = Server::several(TELLS, |accept| {
         let (_first, _witness, mut status) = connections(accept);
         let cookie = status.request().cookie;
-        let failed = reply::error_chunk(cookie, NbdError::Io, "no", Last::Yes);
+        let failed = reply::error_chunk(cookie, NbdError::Io, "no", ChunkPosition::Yes);
         status.say(failed.as_bytes());
         let cookie = status.request().cookie;
         status.say(&reply::simple(cookie, Err(NbdError::Inval)));

@@ -30,12 +30,12 @@ const KEY: &str = "client-key.pem";
 /// TLS settings that every connection to a server begins with.
 pub(super) struct Secure {
     config: Arc<ClientConfig>,
-    name: Name,
+    name: VerifiedName,
 }
 
 /// Name that the server's certificate must be for.
 #[derive(Clone)]
-enum Name {
+enum VerifiedName {
     This(ServerName<'static>),
     /// A socket of this machine has no name: any certificate that the authority signed.
     Any,
@@ -56,7 +56,7 @@ impl Secure {
                 ));
             }
         };
-        let judge = Judge { roots, asks_name: matches!(name, Name::This(_)), provider: Arc::clone(&provider) };
+        let judge = Judge { roots, asks_name: matches!(name, VerifiedName::This(_)), provider: Arc::clone(&provider) };
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
@@ -70,16 +70,16 @@ impl Secure {
             None => builder.with_no_client_auth(),
         };
         config.resumption = Resumption::disabled();
-        config.enable_sni = matches!(name, Name::This(ServerName::DnsName(_)));
+        config.enable_sni = matches!(name, VerifiedName::This(ServerName::DnsName(_)));
         Ok(Self { config: Arc::new(config), name })
     }
 
     /// For one connection.
     pub fn connection(&self) -> Result<ClientConnection, String> {
         let name = match &self.name {
-            Name::This(name) => name.clone(),
+            VerifiedName::This(name) => name.clone(),
             // It is neither sent nor looked at.
-            Name::Any => ServerName::try_from("localhost").map_err(|error| error.to_string())?,
+            VerifiedName::Any => ServerName::try_from("localhost").map_err(|error| error.to_string())?,
         };
         ClientConnection::new(Arc::clone(&self.config), name).map_err(|error| error.to_string())
     }
@@ -142,7 +142,7 @@ pub(super) fn cut() -> String {
     )
 }
 
-fn name(uri: &NbdUri) -> Result<Name, String> {
+fn name(uri: &NbdUri) -> Result<VerifiedName, String> {
     let given = uri.tls_options.hostname.as_deref();
     let host = match &uri.address {
         // A zone belongs to the address on this machine.
@@ -150,10 +150,10 @@ fn name(uri: &NbdUri) -> Result<Name, String> {
         Address::Unix(_) => None,
     };
     let Some(name) = given.or(host) else {
-        return Ok(Name::Any);
+        return Ok(VerifiedName::Any);
     };
     let name = ServerName::try_from(name.to_owned());
-    name.map(Name::This).map_err(|_| "the server's name is none that a certificate can have".to_owned())
+    name.map(VerifiedName::This).map_err(|_| "the server's name is none that a certificate can have".to_owned())
 }
 
 fn authority(folder: &Path, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, String> {
@@ -167,10 +167,10 @@ fn authority(folder: &Path, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPki
         .map_err(|error| unusable(&path, &error))
 }
 
-type Own = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+type OwnCertificate = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// Our own certificate, where there is one.
-fn own(folder: &Path) -> Result<Option<Own>, String> {
+fn own(folder: &Path) -> Result<Option<OwnCertificate>, String> {
     let [certificate, key] = [CERTIFICATE, KEY].map(|name| folder.join(name));
     if !certificate.exists() && !key.exists() {
         return Ok(None);

@@ -33,13 +33,13 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, sockopt};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-use super::line::Line;
+use super::line::NbdLine;
 
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Witness {
-    line: Line,
+    line: NbdLine,
     /// The process that listened on a Unix socket and answers there, as a pidfd.
     process: Option<OwnedFd>,
     /// Of the last question.
@@ -50,7 +50,7 @@ pub(super) struct Witness {
 
 impl Witness {
     /// A connection on which nothing was asked yet.
-    pub fn new(line: Line) -> Self {
+    pub fn new(line: NbdLine) -> Self {
         Self { line, process: None, cookie: 0, is_owed: false }
     }
 
@@ -190,7 +190,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
         let mut witness = Witness {
-            line: Line::new(ours.into()),
+            line: NbdLine::new(ours.into()),
             process: Some(pidfd_open(pid, PidfdFlags::empty()).unwrap()),
             cookie: 0,
             is_owed: false,
@@ -208,7 +208,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut theirs, _) = listener.accept().unwrap();
-        let mut witness = Witness::new(Line::new(ours.into()));
+        let mut witness = Witness::new(NbdLine::new(ours.into()));
         let soon = || Instant::now() + Duration::from_millis(50);
         let mut asked = [0; REQUEST_LEN];
         assert!(!witness.answers_flush(soon()));
@@ -226,7 +226,7 @@ mod tests {
         drop(listener.accept().unwrap());
         let (unix, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        for line in [Line::new(tcp.into()), Line::new(unix.into())] {
+        for line in [NbdLine::new(tcp.into()), NbdLine::new(unix.into())] {
             let mut witness = Witness::new(line);
             witness.find_process(Instant::now() + PATIENCE);
             assert!(!witness.knows_process() && !witness.sees_end(Instant::now() + PATIENCE));

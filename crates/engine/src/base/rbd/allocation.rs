@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::Shared;
+use super::RbdShared;
 use crate::Extent;
 
 /// How long an answer is good.
@@ -26,7 +26,7 @@ pub(super) struct Allocation {
     period: u64,
     /// Bytes that are asked for at a time; 0 where the library cannot be believed.
     window: u64,
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<KnownExtents>>,
     /// A change of ours has ended since the last question.
     changed: AtomicBool,
 }
@@ -43,7 +43,7 @@ pub(super) enum Answers {
 }
 
 /// One answer.
-struct Known {
+struct KnownExtents {
     range: Range<u64>,
     /// Where objects are, in order.
     data: Vec<Range<u64>>,
@@ -81,12 +81,12 @@ impl Allocation {
         (start..end).contains(&offset).then_some(start..end)
     }
 
-    fn is_fresh(&self, known: &Known) -> bool {
+    fn is_fresh(&self, known: &KnownExtents) -> bool {
         !self.changed.load(Ordering::SeqCst) && known.since.elapsed() < FRESH
     }
 }
 
-impl Known {
+impl KnownExtents {
     /// The run that `offset` lies in, which is in the range.
     fn find(&self, offset: u64, len: u64) -> Extent {
         let next = self.data.partition_point(|run| run.end <= offset);
@@ -101,7 +101,7 @@ impl Known {
     }
 }
 
-impl Shared {
+impl RbdShared {
     /// The state of the bytes from `offset` on.
     pub(super) fn extent(&self, offset: u64, len: u64) -> Extent {
         let data = Extent { len, hole: false, zero: false };
@@ -128,7 +128,7 @@ impl Shared {
         if (self.presence.as_ref()).is_some_and(|presence| !presence.is_there()) {
             return data;
         }
-        let answer = known.insert(Known { range, data: data_runs, since });
+        let answer = known.insert(KnownExtents { range, data: data_runs, since });
         answer.find(offset, len)
     }
 
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn runs_are_found_between_holes() {
-        let known = Known { range: 100..1000, data: vec![80..200, 300..400, 900..1100], since: Instant::now() };
+        let known = KnownExtents { range: 100..1000, data: vec![80..200, 300..400, 900..1100], since: Instant::now() };
         for (offset, len, expected, hole) in [
             (100, 1000, 100, false),
             (150, 10, 10, false),

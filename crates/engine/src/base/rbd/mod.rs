@@ -42,17 +42,17 @@ use allocation::{Allocation, Answers};
 pub use name::RbdName;
 use presence::Presence;
 use queue::ImageQueue;
-use size::Watched;
+use size::WatchedImage;
 
 /// How long a cluster may take to answer while an image is opened.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An image of a Ceph cluster as a device.
-pub struct RbdDevice(Arc<Shared>);
+pub struct RbdDevice(Arc<RbdShared>);
 
 /// State common to all queues.
-struct Shared {
-    watched: Arc<Watched>,
+struct RbdShared {
+    watched: Arc<WatchedImage>,
     geometry: Geometry,
     /// Bytes of one round over the objects that a stripe lies on.
     stripe_period: u64,
@@ -124,8 +124,8 @@ impl RbdDevice {
             let why = format!("the image has {size} bytes, which cannot hold a disk");
             return Err(OpenError::remote(name, why));
         }
-        let shared = Arc::new(Shared {
-            watched: Arc::new(Watched::new(image, geometry.size)),
+        let shared = Arc::new(RbdShared {
+            watched: Arc::new(WatchedImage::new(image, geometry.size)),
             geometry,
             stripe_period,
             allocation,
@@ -216,7 +216,7 @@ impl Device for RbdDevice {
     }
 }
 
-impl Shared {
+impl RbdShared {
     /// Tells if an image that is only read was removed.
     fn is_gone(&self) -> bool {
         (self.presence.as_ref()).is_some_and(|presence| presence.is_gone())

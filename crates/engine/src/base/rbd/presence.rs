@@ -38,12 +38,12 @@ pub(super) struct Presence {
 /// Looks, by their numbers.
 #[derive(Default)]
 struct Looks {
-    state: Mutex<State>,
+    state: Mutex<PresenceState>,
     more: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct PresenceState {
     /// The last one that is wanted.
     wanted: u64,
     /// All up to this one are over.
@@ -125,7 +125,7 @@ impl Looks {
     /// Waits until one is wanted: the last one that is.
     fn next(&self) -> Option<u64> {
         let state = lock(&self.state);
-        let is_idle = |state: &mut State| state.wanted == state.over && !state.is_end;
+        let is_idle = |state: &mut PresenceState| state.wanted == state.over && !state.is_end;
         let state = self.more.wait_while(state, is_idle);
         let state = state.unwrap_or_else(PoisonError::into_inner);
         (!state.is_end).then_some(state.wanted)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cryptline_sys::{RbdDone, RbdIo, RbdQueue, Ring, Waker};
 use rustix::io::Errno;
 
-use super::{PATIENCE, Shared};
+use super::{PATIENCE, RbdShared};
 use crate::slab::Slab;
 use crate::{Completion, Fault, Op, Queue, Request, Submitted};
 
@@ -25,7 +25,7 @@ pub(super) struct ImageQueue {
     /// Reads whose data is doubted, and the look that tells if it may be given out.
     doubted: Vec<(RbdIo, u64, u64)>,
     waker: Waker,
-    shared: Arc<Shared>,
+    shared: Arc<RbdShared>,
 }
 
 /// A request without data that is worked on from the start of its range to the end; a flush has none.
@@ -35,7 +35,7 @@ struct Ranged {
 }
 
 impl ImageQueue {
-    pub fn new(shared: &Arc<Shared>, depth: usize, waker: Waker) -> Self {
+    pub fn new(shared: &Arc<RbdShared>, depth: usize, waker: Waker) -> Self {
         Self {
             requests: Some(RbdQueue::new(&shared.watched.image, depth, waker.clone())),
             ranges: Slab::new(depth),

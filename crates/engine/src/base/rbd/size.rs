@@ -21,7 +21,7 @@ use std::time::Duration;
 use cryptline_sys::{RbdError, RbdImage, visit_ceph};
 use rustix::io::Errno;
 
-use super::{Shared, whole_blocks};
+use super::{RbdShared, whole_blocks};
 
 /// Pause before a question that the cluster has not answered is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const END_MAX: Duration = Duration::from_secs(2);
 
 /// An image whose size is looked at.
-pub(super) struct Watched {
+pub(super) struct WatchedImage {
     pub image: RbdImage,
     pub size: AtomicU64,
     /// The cluster has shut this client out, a change was given up, or the image was made smaller, and nobody knows what
@@ -39,7 +39,7 @@ pub(super) struct Watched {
 }
 
 /// Looks at the size of the image whenever it may have changed, until the device goes.
-pub(super) fn watch(watched: &Arc<Watched>) -> io::Result<()> {
+pub(super) fn watch(watched: &Arc<WatchedImage>) -> io::Result<()> {
     let changes = Arc::clone(watched.image.changes());
     let watched = Arc::clone(watched);
     changes.be_watched(true);
@@ -63,7 +63,7 @@ pub(super) fn watch(watched: &Arc<Watched>) -> io::Result<()> {
     builder.spawn(look).map(drop).inspect_err(|_| ended.be_watched(false))
 }
 
-impl Watched {
+impl WatchedImage {
     pub(super) fn new(image: RbdImage, size: u64) -> Self {
         Self { image, size: AtomicU64::new(size), lost: AtomicBool::new(false) }
     }
@@ -107,7 +107,7 @@ impl Watched {
     }
 }
 
-impl Drop for Shared {
+impl Drop for RbdShared {
     fn drop(&mut self) {
         self.watched.image.changes().end(END_MAX);
         if let Some(presence) = &self.presence {

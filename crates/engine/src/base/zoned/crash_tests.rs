@@ -363,7 +363,7 @@ fn one_damaged_copy_is_repaired_and_two_are_refused() {
         let loaded = journal::load(&crashed, len).unwrap();
         assert_eq!((loaded.lost.len(), loaded.to_repair), (0, 1), "byte {byte}");
         assert_eq!(loaded.saved[1].pointer, K);
-        Journal::open(Box::new(crashed.clone()), &loaded).unwrap();
+        ZoneJournal::open(Box::new(crashed.clone()), &loaded).unwrap();
         assert!(crashed.0.lock().unwrap().state == whole, "not repaired");
     }
     let damage = |places: [usize; 2]| {

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::ZonedDevice;
 use crate::base::{DirectMode, Image};
 use crate::gate::Gate;
-use crate::zone::journal::{self, Journal, Loaded, StateError};
+use crate::zone::journal::{self, LoadedJournal, StateError, ZoneJournal};
 use crate::zone::{LayoutError, Saved, ZoneLayout, ZoneTable};
 use crate::{Device, OpenError};
 
@@ -118,7 +118,7 @@ impl ZonedFile {
         let journal = match file.filter(|_| !read_only) {
             None => None,
             Some(file) => {
-                let opened = Journal::open(Box::new(file), &loaded);
+                let opened = ZoneJournal::open(Box::new(file), &loaded);
                 Some(opened.map_err(|error| unusable(&state_path, &error))?)
             }
         };
@@ -150,7 +150,7 @@ fn open_state(path: &Path, read_only: bool) -> Result<Option<File>, OpenError> {
     }
 }
 
-fn load(file: &File, path: &Path) -> Result<Loaded, OpenError> {
+fn load(file: &File, path: &Path) -> Result<LoadedJournal, OpenError> {
     let metadata = file.metadata();
     let len = metadata.map_err(|error| OpenError::system("stat", path, error))?;
     journal::load(file, len.len()).map_err(|error| unusable(path, &error))
@@ -167,7 +167,7 @@ fn make_state(
     options: &ZoneOptions,
     state_path: &Path,
     read_only: bool,
-) -> Result<(Loaded, Option<File>), OpenError> {
+) -> Result<(LoadedJournal, Option<File>), OpenError> {
     let path = image.path().display();
     let layout = options.layout(image.size()).map_err(|error| {
         OpenError::Geometry(format!("{path} has no zone state ({} is missing): {error}", state_path.display()))
@@ -180,7 +180,7 @@ fn make_state(
         )));
     }
     if read_only {
-        return Ok((Loaded::new(layout), None));
+        return Ok((LoadedJournal::new(layout), None));
     }
     let file = create(state_path, &layout).map_err(|error| OpenError::system("make", state_path, error))?;
     Ok((load(&file, state_path)?, Some(file)))
@@ -206,7 +206,7 @@ fn create(path: &Path, layout: &ZoneLayout) -> io::Result<File> {
     Ok(file)
 }
 
-fn findings(loaded: &Loaded, path: &Path, read_only: bool) -> Result<Vec<String>, OpenError> {
+fn findings(loaded: &LoadedJournal, path: &Path, read_only: bool) -> Result<Vec<String>, OpenError> {
     let mut warnings = Vec::new();
     if !loaded.lost.is_empty() {
         let ranges: Vec<_> =

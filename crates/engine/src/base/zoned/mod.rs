@@ -35,22 +35,22 @@ pub use self::create::{ZoneOptions, ZonedFile};
 use self::queue::ZonedQueue;
 use crate::blocking::Blocking;
 use crate::gate::Gate;
-use crate::zone::journal::Journal;
+use crate::zone::journal::ZoneJournal;
 use crate::zone::{Zone, ZoneLayout, ZoneTable};
 use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
 
 /// An emulated zoned device.
 pub struct ZonedDevice {
-    shared: Arc<Shared>,
+    shared: Arc<ZonedShared>,
     geometry: Geometry,
 }
 
 /// State common to all queues of one device.
-struct Shared {
+struct ZonedShared {
     lower: Gate,
     table: ZoneTable,
     /// `None` where the zones do not outlive the process.
-    journal: Option<Journal>,
+    journal: Option<ZoneJournal>,
 }
 
 impl ZonedDevice {
@@ -65,7 +65,7 @@ impl ZonedDevice {
     /// Zones over `lower`, in the state of `table`, which `journal` keeps.
     ///
     /// Errors: as [`in_memory`](Self::in_memory).
-    pub fn new(lower: Gate, table: ZoneTable, journal: Option<Journal>) -> Result<Self, OpenError> {
+    pub fn new(lower: Gate, table: ZoneTable, journal: Option<ZoneJournal>) -> Result<Self, OpenError> {
         let (below, layout) = (*lower.geometry(), *table.layout());
         if below.size != layout.size() || below.zones.is_some() {
             return Err(OpenError::Geometry(format!(
@@ -86,7 +86,7 @@ impl ZonedDevice {
             zones: Some(layout.model()),
             ..below
         };
-        Ok(Self { shared: Arc::new(Shared { lower, table, journal }), geometry })
+        Ok(Self { shared: Arc::new(ZonedShared { lower, table, journal }), geometry })
     }
 }
 
@@ -127,7 +127,7 @@ impl Device for ZonedDevice {
     }
 }
 
-impl Shared {
+impl ZonedShared {
     /// The zone that holds `offset`, and how far into it that is.
     fn place_of(&self, offset: u64) -> (u32, u64) {
         let zone_size = self.table.layout().zone_size;
@@ -161,7 +161,7 @@ impl Shared {
 
 /// A disk that is switched off in good order keeps what was written, flushed or not. Nobody can be
 /// told where that fails; only what was not flushed is lost then.
-impl Drop for Shared {
+impl Drop for ZonedShared {
     fn drop(&mut self) {
         let _ = self.flush_and_save();
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cryptline_sys::Ring;
 
-use super::Shared;
+use super::ZonedShared;
 use crate::gate::GatedQueue;
 use crate::in_flight::InFlight;
 use crate::zone::{Saved, ZoneAction};
@@ -15,9 +15,9 @@ const FLUSH: u64 = u64::MAX;
 
 pub(super) struct ZonedQueue {
     lower: GatedQueue,
-    shared: Arc<Shared>,
+    shared: Arc<ZonedShared>,
     /// Kind of each request below.
-    below: InFlight<Kind>,
+    below: InFlight<ZonedKind>,
     /// Wait for the next flush below: flushes, and durable writes that are written.
     waiting: Vec<Request>,
     /// Wait for the one that is under way.
@@ -31,7 +31,7 @@ pub(super) struct ZonedQueue {
 }
 
 /// Kind of a request in the device below.
-enum Kind {
+enum ZonedKind {
     /// Nothing is to be done when it comes back.
     Plain,
     /// A read of a zone of which so many bytes of the buffer are behind the data.
@@ -52,7 +52,7 @@ enum Kind {
 
 impl ZonedQueue {
     /// `depth` is how many requests may be in flight.
-    pub fn new(lower: GatedQueue, shared: Arc<Shared>, depth: usize) -> Self {
+    pub fn new(lower: GatedQueue, shared: Arc<ZonedShared>, depth: usize) -> Self {
         let zones = usize::try_from(shared.table.layout().count).unwrap_or(0);
         Self {
             lower,
@@ -131,13 +131,13 @@ impl ZonedQueue {
                         self.ended.push(completion);
                         return Ok(());
                     }
-                    Kind::Read { zeros }
+                    ZonedKind::Read { zeros }
                 }
             },
             Op::Discard if is_sequential => return Err((request, Fault::NotSupported)),
             op if is_sequential && op.changes() => return self.write(ring, request, index, in_zone),
             op if op.is_append() => return Err((request, Fault::ZoneCondition)),
-            _ => Kind::Plain,
+            _ => ZonedKind::Plain,
         };
         self.send(ring, request, kind);
         Ok(())
@@ -167,7 +167,7 @@ impl ZonedQueue {
         request.offset = self.shared.table.layout().start_of(index) + at;
         // Durable is the pointer too: that takes a flush, when the data are written.
         request.op = if op.moves_data() { Op::Write } else { op };
-        let kind = Kind::Write { index, append, op };
+        let kind = ZonedKind::Write { index, append, op };
         self.send(ring, request, kind);
         Ok(())
     }
@@ -206,7 +206,7 @@ impl ZonedQueue {
             return Err((request, fault));
         }
         let freeing = self.free(request.token, index);
-        self.send(ring, freeing, Kind::Reset { index });
+        self.send(ring, freeing, ZonedKind::Reset { index });
         Ok(())
     }
 
@@ -238,7 +238,7 @@ impl ZonedQueue {
             None => self.ended.push(request.complete(outcome.result())),
             Some(&index) => {
                 let freeing = self.free(request.token, index);
-                self.send(ring, freeing, Kind::ResetAll { left, outcome });
+                self.send(ring, freeing, ZonedKind::ResetAll { left, outcome });
             }
         }
     }
@@ -257,7 +257,7 @@ impl ZonedQueue {
     }
 
     /// Passes a request down, and what follows from it, until something takes time or all is over.
-    fn send(&mut self, ring: &mut Ring, request: Request, kind: Kind) {
+    fn send(&mut self, ring: &mut Ring, request: Request, kind: ZonedKind) {
         let mut next = Some((request, kind));
         while let Some((mut request, kind)) = next.take() {
             let Ok(()) = self.below.enter(&mut request, kind) else {
@@ -270,7 +270,7 @@ impl ZonedQueue {
     }
 
     /// Takes what came back from below to its end, or gives its next step.
-    fn arrive(&mut self, ring: &mut Ring, mut completion: Completion) -> Option<(Request, Kind)> {
+    fn arrive(&mut self, ring: &mut Ring, mut completion: Completion) -> Option<(Request, ZonedKind)> {
         if completion.request.token == FLUSH {
             self.flushed(completion.result);
             self.flush(ring);
@@ -279,9 +279,9 @@ impl ZonedQueue {
         let kind = self.below.leave(&mut completion.request);
         let token = completion.request.token;
         match kind {
-            Kind::Plain => self.ended.push(completion),
-            Kind::Read { zeros } => self.ended.push(clear_tail(completion, zeros)),
-            Kind::Write { index, append, op } => {
+            ZonedKind::Plain => self.ended.push(completion),
+            ZonedKind::Read { zeros } => self.ended.push(clear_tail(completion, zeros)),
+            ZonedKind::Write { index, append, op } => {
                 let written = if completion.result.is_ok() { completion.request.len } else { 0 };
                 self.shared.table.end_write(index, written);
                 let mut completion = as_submitted(completion, append, op);
@@ -296,20 +296,20 @@ impl ZonedQueue {
                     }
                 }
             }
-            Kind::Reset { index } => {
+            ZonedKind::Reset { index } => {
                 self.shared.table.end_reset(index);
                 // Space that can not be freed is only not freed: it is behind the pointer.
                 let start = self.shared.table.layout().start_of(index);
                 let request = Request::zone(start, ZoneAction::Reset, token);
                 self.ended.push(request.complete(Ok(())));
             }
-            Kind::ResetAll { mut left, outcome } => {
+            ZonedKind::ResetAll { mut left, outcome } => {
                 if let Some(index) = left.pop() {
                     self.shared.table.end_reset(index);
                 }
                 match left.last() {
                     Some(&index) => {
-                        return Some((self.free(token, index), Kind::ResetAll { left, outcome }));
+                        return Some((self.free(token, index), ZonedKind::ResetAll { left, outcome }));
                     }
                     None => {
                         let request = Request::zone(0, ZoneAction::ResetAll, token);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use super::Medium;
+use super::BttMedium;
 use crate::Fault;
 
 const PAGE: usize = 4096;
@@ -151,7 +151,7 @@ fn torn(event: &Event) -> Vec<Event> {
     parts
 }
 
-impl Medium for Recorder {
+impl BttMedium for Recorder {
     fn size(&self) -> u64 {
         self.0.lock().unwrap().base.len() as u64
     }

@@ -13,7 +13,7 @@ pub fn fresh(sector_size: u32) -> Recorder {
     medium
 }
 
-pub fn make(medium: &impl Medium, sector_size: u32) {
+pub fn make(medium: &impl BttMedium, sector_size: u32) {
     let new = NewTable { sector_size, uuid: [7; 16], is_zero: true };
     assert!(new.write(medium, |_| ()).unwrap() > 0);
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::Channel;
 use crate::base::{RamDevice, ZonedDevice};
 use crate::cipher_map::{CipherRange, Zeroes};
-use crate::dispatch::Mode;
+use crate::dispatch::DispatchMode;
 use crate::layer::crypt::any_cipher;
 use crate::layer::{DelayDevice, zoned};
 use crate::zone::ZoneLayout;
@@ -33,10 +33,10 @@ fn what_no_helper_takes_is_encrypted_here_after_some_passes_or_when_there_is_not
     let (lower, mut ring) = (zones(), Ring::new(BackendChoice::Syscalls, 64).unwrap());
     let range = CipherRange { len: 4 * ZONE, cipher: Some(any_cipher()) };
     let cipher_map = Arc::new(CipherMap::new(vec![range], Zeroes::Decrypt));
-    let helpers = Helpers::deaf(1);
+    let helpers = HelperThreads::deaf(1);
     let mut exchange = Exchange::open(Parts {
-        dispatch: Dispatch::both(Mode::Auto),
-        helpers: Some((helpers, Pace::of(&any_cipher()))),
+        dispatch: Dispatch::both(DispatchMode::Auto),
+        helpers: Some((helpers, CipherPace::of(&any_cipher()))),
         workers: None,
         lower: &lower,
         cipher_map: &cipher_map,
@@ -64,8 +64,8 @@ fn what_no_helper_takes_is_encrypted_here_after_some_passes_or_when_there_is_not
 #[test]
 fn writes_that_no_helper_takes_are_written_all_the_same() {
     let options = crate::layer::CryptOptions {
-        dispatch: Dispatch::both(Mode::Auto),
-        helpers: Some(Helpers::deaf(1)),
+        dispatch: Dispatch::both(DispatchMode::Auto),
+        helpers: Some(HelperThreads::deaf(1)),
         ..Default::default()
     };
     let gate = zoned::encrypted(zones(), any_cipher(), options).unwrap();
@@ -105,8 +105,8 @@ fn writes_that_no_helper_takes_are_written_all_the_same() {
 #[test]
 fn many_large_writes_that_wait_leave_reads_their_operations() {
     let options = crate::layer::CryptOptions {
-        dispatch: Dispatch::both(Mode::Auto),
-        helpers: Some(Helpers::deaf(1)),
+        dispatch: Dispatch::both(DispatchMode::Auto),
+        helpers: Some(HelperThreads::deaf(1)),
         ..Default::default()
     };
     let ram = Gate::new(RamDevice::new(32 * ZONE).unwrap());

@@ -19,12 +19,12 @@ use std::time::Instant;
 
 use cryptline_sys::{Buffer, Ring, Stopwatch};
 
-use super::policy::{Plan, Policy};
+use super::policy::{SharingPolicy, Treatment};
 use super::queue::TURN;
-use super::split::{Cut, PARTS_MAX, Split, next_part};
+use super::split::{PARTS_MAX, Split, SplitCut, next_part};
 use crate::cipher_map::CipherMap;
-use crate::dispatch::job::{Direction, Job, SharedSlots};
-use crate::dispatch::{Dispatch, Helpers, Pace, Workers};
+use crate::dispatch::job::{CipherJob, JobDirection, SharedSlots};
+use crate::dispatch::{CipherPace, Dispatch, HelperThreads, Workers};
 use crate::gate::{Gate, GatedQueue};
 use crate::slab::Slab;
 use crate::{Completion, Fault, Op, OpenError, Request, Submitted};
@@ -39,7 +39,7 @@ const PASSES_MAX: u32 = 8;
 const ALONE_LEAST: usize = 8 * 1024;
 
 pub(super) struct Exchange {
-    policy: Policy,
+    policy: SharingPolicy,
     workers: Option<Arc<Workers>>,
     cipher_map: Arc<CipherMap>,
     /// First byte of the data on the lower device.
@@ -70,7 +70,7 @@ pub(super) struct Exchange {
 /// Parts of an exchange.
 pub(super) struct Parts<'a> {
     pub dispatch: Dispatch,
-    pub helpers: Option<(Helpers, Pace)>,
+    pub helpers: Option<(HelperThreads, CipherPace)>,
     pub workers: Option<Arc<Workers>>,
     pub lower: &'a Gate,
     pub cipher_map: &'a Arc<CipherMap>,
@@ -87,7 +87,7 @@ impl Exchange {
             parts.ring.reserve(EXTRA_MAX);
         }
         let waker = parts.ring.waker().map_err(OpenError::Ring)?;
-        let mut policy = Policy::new(parts.dispatch, parts.helpers, answers_at_once);
+        let mut policy = SharingPolicy::new(parts.dispatch, parts.helpers, answers_at_once);
         let has_zones = parts.lower.geometry().zones.is_some();
         if has_zones {
             policy = policy.with_ordered_writes();
@@ -130,22 +130,26 @@ impl Exchange {
         }
         let most = if self.answers_at_once { PARTS_MAX } else { EXTRA_MAX as usize - self.extra + 1 };
         let plan = self.policy.plan(&request, most, under_way);
-        let (Plan::Queue(cut) | Plan::Share(cut) | Plan::Defer(cut) | Plan::Ahead(cut) | Plan::Overlap(cut)) = plan
+        let (Treatment::Queue(cut)
+        | Treatment::Share(cut)
+        | Treatment::Defer(cut)
+        | Treatment::Ahead(cut)
+        | Treatment::Overlap(cut)) = plan
         else {
             return Err(request);
         };
-        let by_parts = self.may_split && (self.answers_at_once || matches!(plan, Plan::Queue(_)));
+        let by_parts = self.may_split && (self.answers_at_once || matches!(plan, Treatment::Queue(_)));
         let Some(buffer) = request.data.take() else {
             return Err(request);
         };
         let (index, serial) = self.open_split(request, by_parts, cut);
         let calls = match plan {
-            Plan::Share(_) | Plan::Defer(_) => true,
-            Plan::Ahead(_) => self.policy.is_worth_calling(buffer.len()),
+            Treatment::Share(_) | Treatment::Defer(_) => true,
+            Treatment::Ahead(_) => self.policy.is_worth_calling(buffer.len()),
             _ => false,
         };
         self.send_parts(ring, lower, (index, cut), buffer, calls);
-        if let Plan::Share(_) = plan {
+        if let Treatment::Share(_) = plan {
             self.work_until(ring, lower, cut.part_len, |this| this.place_of(serial).is_some());
         }
         let mine = self.place_of(serial).map(|at| self.finished.swap_remove(at));
@@ -174,7 +178,7 @@ impl Exchange {
             let Completion { mut request, .. } = reaped.swap_remove(index);
             let Some(buffer) = request.data.take() else { unreachable!("only a read has a length here") };
             request.offset -= self.start;
-            let (index, _) = self.open_split(request, false, Cut::whole(buffer.len()));
+            let (index, _) = self.open_split(request, false, SplitCut::whole(buffer.len()));
             self.offer(self.job(index, 0, buffer));
         }
         self.policy.call(&self.slots, self.lent - before);
@@ -234,7 +238,7 @@ impl Exchange {
     }
 
     /// Makes an entry for a transfer whose buffer goes its own ways; its place and serial number.
-    fn open_split(&mut self, head: Request, by_parts: bool, cut: Cut) -> (usize, u64) {
+    fn open_split(&mut self, head: Request, by_parts: bool, cut: SplitCut) -> (usize, u64) {
         self.serial += 1;
         let split = Split::new(head, by_parts, cut, self.serial);
         self.extra += self.extra_of(&split);
@@ -252,7 +256,7 @@ impl Exchange {
         &mut self,
         ring: &mut Ring,
         lower: &mut GatedQueue,
-        (index, cut): (usize, Cut),
+        (index, cut): (usize, SplitCut),
         buffer: Buffer,
         calls: bool,
     ) {
@@ -321,15 +325,15 @@ impl Exchange {
         }
     }
 
-    fn run_here(&mut self, ring: &mut Ring, lower: &mut GatedQueue, mut job: Job) {
+    fn run_here(&mut self, ring: &mut Ring, lower: &mut GatedQueue, mut job: CipherJob) {
         self.note_return(&job);
         job.run();
         self.settle(ring, lower, job);
     }
 
     /// Gives a job to a worker, or offers it to whoever comes first.
-    fn hand_out(&mut self, ring: &mut Ring, lower: &mut GatedQueue, job: Job) {
-        let by_worker = self.policy.uses_workers(job.direction == Direction::Decrypt);
+    fn hand_out(&mut self, ring: &mut Ring, lower: &mut GatedQueue, job: CipherJob) {
+        let by_worker = self.policy.uses_workers(job.direction == JobDirection::Decrypt);
         match self.workers.as_ref().filter(|_| by_worker) {
             Some(workers) => workers.hand_out(job, &self.slots),
             None => {
@@ -342,28 +346,28 @@ impl Exchange {
         }
     }
 
-    fn offer(&mut self, mut job: Job) {
+    fn offer(&mut self, mut job: CipherJob) {
         job.lent = true;
         self.lent += 1;
-        self.lent_reads += usize::from(job.direction == Direction::Decrypt);
+        self.lent_reads += usize::from(job.direction == JobDirection::Decrypt);
         let full = self.slots.offer(job).is_err();
         debug_assert!(!full, "there are slots for all parts of all requests");
     }
 
-    fn note_return(&mut self, job: &Job) {
+    fn note_return(&mut self, job: &CipherJob) {
         if job.lent {
             self.lent -= 1;
-            self.lent_reads -= usize::from(job.direction == Direction::Decrypt);
+            self.lent_reads -= usize::from(job.direction == JobDirection::Decrypt);
         }
     }
 
-    fn job(&self, index: usize, part: usize, data: Buffer) -> Job {
+    fn job(&self, index: usize, part: usize, data: Buffer) -> CipherJob {
         let Some(split) = self.splits.get(index) else { unreachable!("a part is away, so its request is here") };
-        Job {
+        CipherJob {
             cipher_map: Arc::clone(&self.cipher_map),
             direction: match split.op() {
-                Op::Read => Direction::Decrypt,
-                op => Direction::Encrypt { durable: op.is_sync() },
+                Op::Read => JobDirection::Decrypt,
+                op => JobDirection::Encrypt { durable: op.is_sync() },
             },
             offset: split.offset_of(part),
             data: Some(data),
@@ -378,7 +382,7 @@ impl Exchange {
 
     /// A part has come back from the cipher: the end of a read's, and of a write's the middle, unless
     /// the writer has written it.
-    fn settle(&mut self, ring: &mut Ring, lower: &mut GatedQueue, job: Job) {
+    fn settle(&mut self, ring: &mut Ring, lower: &mut GatedQueue, job: CipherJob) {
         self.watch.add(job.took_ns);
         let (Some(data), Some(split)) = (job.data, self.splits.get_mut(job.split)) else {
             debug_assert!(false, "a job for nothing");

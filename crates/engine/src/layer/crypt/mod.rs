@@ -37,7 +37,7 @@ use self::queue::InlineQueue;
 use self::shared::SharedQueue;
 use crate::cipher_map::CipherMap;
 pub use crate::cipher_map::{CipherRange, Zeroes};
-use crate::dispatch::{Dispatch, Helpers, Mode, Pace, Workers};
+use crate::dispatch::{CipherPace, Dispatch, DispatchMode, HelperThreads, Workers};
 use crate::gate::Gate;
 use crate::zone::{Zone, ZoneModel};
 use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
@@ -62,8 +62,8 @@ pub struct CryptOptions {
     pub zeroes: Zeroes,
     /// Threads that run the cipher.
     pub dispatch: Dispatch,
-    /// Helpers under [`Mode::Auto`]; without any, it is [`Mode::Inline`].
-    pub helpers: Option<Helpers>,
+    /// Helpers under [`DispatchMode::Auto`]; without any, it is [`DispatchMode::Inline`].
+    pub helpers: Option<HelperThreads>,
 }
 
 /// The clear disk.
@@ -75,7 +75,7 @@ pub struct CryptDevice {
     /// Bytes in a cipher sector, of a disk that grows in whole ones.
     grows_by: Option<u32>,
     dispatch: Dispatch,
-    helpers: Option<(Helpers, Pace)>,
+    helpers: Option<(HelperThreads, CipherPace)>,
     /// The threads of `queue`, started with the first queue.
     workers: Mutex<Option<Arc<Workers>>>,
 }
@@ -124,7 +124,7 @@ impl CryptDevice {
         };
         // Encrypting nothing is not worth anybody's help.
         let helpers = options.helpers.filter(|helpers| helpers.count() > 0);
-        let helpers = helpers.and_then(|helpers| Some((helpers, Pace::of(cipher_map.first()?))));
+        let helpers = helpers.and_then(|helpers| Some((helpers, CipherPace::of(cipher_map.first()?))));
         Ok(Self {
             lower,
             helpers,
@@ -135,7 +135,7 @@ impl CryptDevice {
             dispatch: Dispatch {
                 // As dm-crypt has it: a zoned device gets its writes from their submitters.
                 write: match options.dispatch.write {
-                    Mode::Queue if zones.is_some() => Mode::Inline,
+                    DispatchMode::Queue if zones.is_some() => DispatchMode::Inline,
                     mode => mode,
                 },
                 ..options.dispatch
@@ -285,7 +285,7 @@ impl CryptDevice {
     /// Tells if its queues share requests or hand them on.
     fn has_exchange(&self) -> bool {
         let Dispatch { read, write, .. } = self.dispatch;
-        let uses_helpers = self.helpers.is_some() && (read == Mode::Auto || write == Mode::Auto);
+        let uses_helpers = self.helpers.is_some() && (read == DispatchMode::Auto || write == DispatchMode::Auto);
         uses_helpers || self.dispatch.uses_workers()
     }
 

@@ -1,7 +1,7 @@
 //! Which requests are shared, how they are cut, and when helpers are called.
 //!
-//! Everything that is guessed elsewhere is measured here: how fast the cipher is ([`Pace`]), what a
-//! hand-off costs ([`Helpers::thresholds`]), whether cores are idle ([`Helpers::available`]), and
+//! Everything that is guessed elsewhere is measured here: how fast the cipher is ([`CipherPace`]), what a
+//! hand-off costs ([`HelperThreads::thresholds`]), whether cores are idle ([`HelperThreads::available`]), and
 //! whether the caller really submits several requests before it waits ([`Depth`]).
 //!
 //! A request is shared if its cipher time exceeds twice the hand-off. Many small ones in a row wake a helper once
@@ -16,9 +16,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::split::{Cut, UNIT};
+use super::split::{SplitCut, UNIT};
 use crate::dispatch::job::SharedSlots;
-use crate::dispatch::{Dispatch, Helpers, Mode, Pace};
+use crate::dispatch::{CipherPace, Dispatch, DispatchMode, HelperThreads};
 use crate::{Op, Request};
 
 /// Parts under `queue`, in bytes: dm-crypt's `max_read_size` and `max_write_size`.
@@ -39,23 +39,23 @@ const PATIENCE_MAX: Duration = Duration::from_micros(200);
 
 /// Treatment of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Plan {
+pub(super) enum Treatment {
     /// The submitter does it alone, whole.
     Inline,
     /// Workers get its parts.
-    Queue(Cut),
+    Queue(SplitCut),
     /// The submitter and helpers do it together, now.
-    Share(Cut),
+    Share(SplitCut),
     /// Left in the slots until the submitter has submitted what else it has.
-    Defer(Cut),
+    Defer(SplitCut),
     /// Left in the slots until a helper has time or the submitter has nothing else to do: a write of a zone, which most
     /// likely has to wait for others anyway.
-    Ahead(Cut),
+    Ahead(SplitCut),
     /// Its parts are read one by one and decrypted as they come.
-    Overlap(Cut),
+    Overlap(SplitCut),
 }
 
-pub(super) struct Policy {
+pub(super) struct SharingPolicy {
     dispatch: Dispatch,
     help: Option<Help>,
     answers_at_once: bool,
@@ -67,8 +67,8 @@ pub(super) struct Policy {
 }
 
 struct Help {
-    helpers: Helpers,
-    pace: Pace,
+    helpers: HelperThreads,
+    pace: CipherPace,
     /// Bytes worth sharing with a helper that is awake, and with one that must be woken.
     awake: usize,
     asleep: usize,
@@ -79,8 +79,8 @@ struct Help {
     missed: usize,
 }
 
-impl Policy {
-    pub fn new(dispatch: Dispatch, helpers: Option<(Helpers, Pace)>, answers_at_once: bool) -> Self {
+impl SharingPolicy {
+    pub fn new(dispatch: Dispatch, helpers: Option<(HelperThreads, CipherPace)>, answers_at_once: bool) -> Self {
         let help = helpers.map(|(helpers, pace)| {
             let (awake, asleep) = helpers.thresholds();
             Help {
@@ -117,30 +117,30 @@ impl Policy {
 
     /// Decides on a request that may use `most` operations on the medium. `under_way` is the number of other requests
     /// in flight.
-    pub fn plan(&mut self, request: &Request, most: usize, under_way: usize) -> Plan {
+    pub fn plan(&mut self, request: &Request, most: usize, under_way: usize) -> Treatment {
         let (len, mode, is_read) = match (request.op, &request.data) {
             (Op::Read, Some(buffer)) => (buffer.len(), self.dispatch.read, true),
             (Op::Write | Op::WriteFua, Some(data)) => (data.len(), self.dispatch.write, false),
-            _ => return Plan::Inline,
+            _ => return Treatment::Inline,
         };
         match mode {
-            Mode::Inline => Plan::Inline,
-            Mode::Queue => Plan::Queue(Cut::into_parts(len, QUEUE_PART, most)),
-            Mode::Auto if is_read && !self.answers_at_once => {
+            DispatchMode::Inline => Treatment::Inline,
+            DispatchMode::Queue => Treatment::Queue(SplitCut::into_parts(len, QUEUE_PART, most)),
+            DispatchMode::Auto if is_read && !self.answers_at_once => {
                 if self.overlaps && len >= OVERLAP_LEAST && most > 1 {
-                    Plan::Overlap(Cut::into_parts(len, OVERLAP_PART, most))
+                    Treatment::Overlap(SplitCut::into_parts(len, OVERLAP_PART, most))
                 } else {
-                    Plan::Inline
+                    Treatment::Inline
                 }
             }
-            Mode::Auto if self.encrypts_ahead && under_way >= DEEP as usize => self.ahead(len),
-            Mode::Auto => self.share(len),
+            DispatchMode::Auto if self.encrypts_ahead && under_way >= DEEP as usize => self.ahead(len),
+            DispatchMode::Auto => self.share(len),
         }
     }
 
     /// Tells if finished reads of `bytes` bytes in all are worth sharing.
     pub fn is_worth_sharing(&mut self, bytes: usize) -> bool {
-        let reads_auto = self.dispatch.read == Mode::Auto;
+        let reads_auto = self.dispatch.read == DispatchMode::Auto;
         let Some(help) = self.help.as_mut().filter(|_| reads_auto) else {
             return false;
         };
@@ -168,7 +168,7 @@ impl Policy {
     pub fn uses_workers(&self, reads: bool) -> bool {
         let Dispatch { read, write, .. } = self.dispatch;
         let mode = if reads { read } else { write };
-        mode == Mode::Queue
+        mode == DispatchMode::Queue
     }
 
     /// Parts that may have been read and wait in the slots before the submitter decrypts one itself.
@@ -188,31 +188,31 @@ impl Policy {
         self.depth.polled();
     }
 
-    fn ahead(&mut self, len: usize) -> Plan {
+    fn ahead(&mut self, len: usize) -> Treatment {
         let help = self.help.as_mut().filter(|help| len >= help.part);
         match help.map(Help::available) {
-            None | Some(0) => Plan::Inline,
-            Some(_) => Plan::Ahead(Cut::into_parts(len, DEFER_PART, usize::MAX)),
+            None | Some(0) => Treatment::Inline,
+            Some(_) => Treatment::Ahead(SplitCut::into_parts(len, DEFER_PART, usize::MAX)),
         }
     }
 
-    fn share(&mut self, len: usize) -> Plan {
+    fn share(&mut self, len: usize) -> Treatment {
         let Some(help) = self.help.as_mut().filter(|help| len >= help.part) else {
-            return Plan::Inline;
+            return Treatment::Inline;
         };
         if help.available() == 0 {
-            return Plan::Inline;
+            return Treatment::Inline;
         }
-        let pieces = || Cut::into_parts(len, DEFER_PART, usize::MAX);
+        let pieces = || SplitCut::into_parts(len, DEFER_PART, usize::MAX);
         match self.depth.note() {
-            Seen::Probe => Plan::Defer(pieces()),
-            Seen::Deep if help.is_worth_calling(len) => Plan::Defer(pieces()),
+            Seen::Probe => Treatment::Defer(pieces()),
+            Seen::Deep if help.is_worth_calling(len) => Treatment::Defer(pieces()),
             Seen::Flat if len >= help.awake && help.is_worth_calling(len) => {
                 let threads = help.available() + 1;
                 let part = help.part.max(len / (threads * PARTS_EACH)).min(len / 2);
-                Plan::Share(Cut::into_parts(len, part, usize::MAX))
+                Treatment::Share(SplitCut::into_parts(len, part, usize::MAX))
             }
-            Seen::Deep | Seen::Flat => Plan::Inline,
+            Seen::Deep | Seen::Flat => Treatment::Inline,
         }
     }
 }
@@ -341,22 +341,22 @@ mod tests {
     #[test]
     fn without_helpers_auto_is_inline_and_queue_is_cut_as_the_kernel_cuts() {
         let plan = |mode, len| {
-            let mut policy = Policy::new(Dispatch::both(mode), None, true);
+            let mut policy = SharingPolicy::new(Dispatch::both(mode), None, true);
             let buffer = cryptline_sys::Buffer::alloc(len).unwrap();
             policy.plan(&Request::read(0, buffer, 0), usize::MAX, 0)
         };
-        assert_eq!(plan(Mode::Auto, 1 << 20), Plan::Inline);
-        assert_eq!(plan(Mode::Inline, 1 << 20), Plan::Inline);
-        assert_eq!(plan(Mode::Queue, 1 << 20), Plan::Queue(Cut { part_len: QUEUE_PART, count: 8 }));
-        assert_eq!(plan(Mode::Queue, 4096), Plan::Queue(Cut { part_len: QUEUE_PART, count: 1 }));
+        assert_eq!(plan(DispatchMode::Auto, 1 << 20), Treatment::Inline);
+        assert_eq!(plan(DispatchMode::Inline, 1 << 20), Treatment::Inline);
+        assert_eq!(plan(DispatchMode::Queue, 1 << 20), Treatment::Queue(SplitCut { part_len: QUEUE_PART, count: 8 }));
+        assert_eq!(plan(DispatchMode::Queue, 4096), Treatment::Queue(SplitCut { part_len: QUEUE_PART, count: 1 }));
     }
 
     #[test]
     fn medium_that_answers_at_once_never_has_a_helper_below_the_crossover() {
-        let pace = Pace::of(&any_cipher());
+        let pace = CipherPace::of(&any_cipher());
         // As willing as helpers can be: every core is idle and a hand-off costs nothing.
-        let helpers = Helpers::always(2).unwrap();
-        let mut policy = Policy::new(Dispatch::both(Mode::Auto), Some((helpers, pace)), true);
+        let helpers = HelperThreads::always(2).unwrap();
+        let mut policy = SharingPolicy::new(Dispatch::both(DispatchMode::Auto), Some((helpers, pace)), true);
         let crossover = policy.help.as_ref().unwrap().part;
         let mut plan = |len, is_read| {
             let buffer = cryptline_sys::Buffer::alloc(len).unwrap();
@@ -368,24 +368,24 @@ mod tests {
         };
         for is_read in [true, false] {
             for len in [512, UNIT, crossover - 1] {
-                assert!((0..600).all(|_| plan(len.min(crossover - 1), is_read) == Plan::Inline));
+                assert!((0..600).all(|_| plan(len.min(crossover - 1), is_read) == Treatment::Inline));
             }
-            assert!((0..600).any(|_| plan(2 * crossover, is_read) != Plan::Inline));
+            assert!((0..600).any(|_| plan(2 * crossover, is_read) != Treatment::Inline));
         }
     }
 
     #[test]
     fn only_large_writes_of_zones_that_take_time_are_encrypted_ahead_and_only_behind_others() {
-        let pace = Pace::of(&any_cipher());
+        let pace = CipherPace::of(&any_cipher());
         let policy = |answers_at_once| {
-            let helpers = Helpers::always(2).unwrap();
-            let dispatch = Dispatch::both(Mode::Auto);
-            Policy::new(dispatch, Some((helpers, pace)), answers_at_once)
+            let helpers = HelperThreads::always(2).unwrap();
+            let dispatch = Dispatch::both(DispatchMode::Auto);
+            SharingPolicy::new(dispatch, Some((helpers, pace)), answers_at_once)
         };
-        let is_ahead = |policy: &mut Policy, len, under_way| {
+        let is_ahead = |policy: &mut SharingPolicy, len, under_way| {
             let buffer = cryptline_sys::Buffer::alloc(len).unwrap();
             let request = Request::write(0, buffer, false, 0);
-            matches!(policy.plan(&request, usize::MAX, under_way), Plan::Ahead(_))
+            matches!(policy.plan(&request, usize::MAX, under_way), Treatment::Ahead(_))
         };
         let mut zones = policy(false).with_ordered_writes();
         assert!(is_ahead(&mut zones, 1 << 20, 3) && is_ahead(&mut zones, 1 << 20, 15));
@@ -396,20 +396,20 @@ mod tests {
 
     #[test]
     fn large_read_of_a_slow_medium_overlaps_with_its_decryption() {
-        let mut policy = Policy::new(Dispatch::default(), None, false);
+        let mut policy = SharingPolicy::new(Dispatch::default(), None, false);
         let mut plan = |len, most| {
             let buffer = cryptline_sys::Buffer::alloc(len).unwrap();
             policy.plan(&Request::read(0, buffer, 0), most, 0)
         };
-        assert_eq!(plan(1 << 20, 64), Plan::Overlap(Cut { part_len: OVERLAP_PART, count: 8 }));
-        assert_eq!(plan(1 << 20, 1), Plan::Inline);
-        assert_eq!(plan(64 << 10, 64), Plan::Inline);
+        assert_eq!(plan(1 << 20, 64), Treatment::Overlap(SplitCut { part_len: OVERLAP_PART, count: 8 }));
+        assert_eq!(plan(1 << 20, 1), Treatment::Inline);
+        assert_eq!(plan(64 << 10, 64), Treatment::Inline);
     }
 
     #[test]
     fn large_read_that_is_one_message_stays_one() {
-        let policy = Policy::new(Dispatch::default(), None, false);
+        let policy = SharingPolicy::new(Dispatch::default(), None, false);
         let buffer = cryptline_sys::Buffer::alloc(1 << 20).unwrap();
-        assert_eq!(policy.without_overlap().plan(&Request::read(0, buffer, 0), 64, 0), Plan::Inline);
+        assert_eq!(policy.without_overlap().plan(&Request::read(0, buffer, 0), 64, 0), Treatment::Inline);
     }
 }

@@ -24,7 +24,7 @@ pub(super) const TURN: usize = 256 * 1024;
 /// The queue of `inline`, and of what `SharedQueue` does not share.
 pub(super) struct InlineQueue {
     pub lower: GatedQueue,
-    cipher: Cipher,
+    cipher: InlineCipher,
     at_once: AtOnce,
     /// Requests that the layer below has just finished.
     pub reaped: Vec<Completion>,
@@ -39,7 +39,7 @@ struct Ripe {
 }
 
 /// The cipher, run by the thread that has the request.
-struct Cipher {
+struct InlineCipher {
     cipher_map: Arc<CipherMap>,
     /// First byte of the data on the lower device.
     start: u64,
@@ -52,7 +52,7 @@ impl InlineQueue {
         Self {
             at_once: lower.at_once(),
             lower,
-            cipher: Cipher { cipher_map, start, watch },
+            cipher: InlineCipher { cipher_map, start, watch },
             reaped: Vec::with_capacity(depth),
             ripe: VecDeque::with_capacity(depth),
         }
@@ -140,7 +140,7 @@ impl InlineQueue {
     }
 }
 
-impl Cipher {
+impl InlineCipher {
     /// Encrypts and shifts on the way down.
     fn descend(&mut self, request: &mut Request) {
         if let (Op::Write | Op::WriteFua, Some(data)) = (request.op, &mut request.data) {

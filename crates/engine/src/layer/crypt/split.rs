@@ -16,12 +16,12 @@ pub(super) const UNIT: usize = 4096;
 
 /// How a request is cut: `count` parts of `part_len` bytes, the last one shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(super) struct SplitCut {
     pub part_len: usize,
     pub count: usize,
 }
 
-impl Cut {
+impl SplitCut {
     /// One piece.
     pub fn whole(len: usize) -> Self {
         Self { part_len: len, count: 1 }
@@ -41,7 +41,7 @@ pub(super) struct Split {
     head: Request,
     /// Encrypted parts are written one by one; otherwise as one request, in the end.
     by_parts: bool,
-    cut: Cut,
+    cut: SplitCut,
     serial: u64,
     /// Parts that have come back.
     parts: [Option<Buffer>; PARTS_MAX],
@@ -51,7 +51,7 @@ pub(super) struct Split {
 
 impl Split {
     /// The transfer `head`, whose buffer is cut by [`next_part`].
-    pub fn new(head: Request, by_parts: bool, cut: Cut, serial: u64) -> Self {
+    pub fn new(head: Request, by_parts: bool, cut: SplitCut, serial: u64) -> Self {
         debug_assert!(head.data.is_none(), "its data are in parts");
         // Of a write whose parts are only encrypted, nothing is changed before all of them are.
         let outcome = Combined::new(head.op.changes() && by_parts);
@@ -124,21 +124,21 @@ mod tests {
     use super::*;
 
     /// The parts of a buffer.
-    fn parts_of(len: usize, cut: Cut) -> Vec<Buffer> {
+    fn parts_of(len: usize, cut: SplitCut) -> Vec<Buffer> {
         let mut rest = Some(Buffer::alloc(len).unwrap());
         std::iter::from_fn(|| next_part(&mut rest, cut.part_len)).take(2 * PARTS_MAX).collect()
     }
 
     #[test]
     fn parts_are_whole_units_and_never_too_many() {
-        let cut = Cut::into_parts(1 << 20, 100_000, 64);
+        let cut = SplitCut::into_parts(1 << 20, 100_000, 64);
         assert_eq!((cut.part_len, cut.count), (102_400, 11));
-        let cut = Cut::into_parts(1 << 22, UNIT, 64);
+        let cut = SplitCut::into_parts(1 << 22, UNIT, 64);
         assert_eq!((cut.part_len, cut.count), ((1 << 22) / PARTS_MAX, PARTS_MAX));
-        assert_eq!(Cut::into_parts(512, UNIT, 64).count, 1);
-        assert_eq!(Cut::into_parts(1 << 20, UNIT, 1).count, 1);
-        assert_eq!(Cut::into_parts(1 << 20, UNIT, 0).count, 1);
-        assert_eq!(Cut::into_parts(0, UNIT, 64).count, 1);
+        assert_eq!(SplitCut::into_parts(512, UNIT, 64).count, 1);
+        assert_eq!(SplitCut::into_parts(1 << 20, UNIT, 1).count, 1);
+        assert_eq!(SplitCut::into_parts(1 << 20, UNIT, 0).count, 1);
+        assert_eq!(SplitCut::into_parts(0, UNIT, 64).count, 1);
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
             *byte = u8::try_from(index % 251).unwrap();
         }
         let before = buffer.to_vec();
-        let cut = Cut::into_parts(buffer.len(), 2 * UNIT, 64);
+        let cut = SplitCut::into_parts(buffer.len(), 2 * UNIT, 64);
         let head = Request::new(Op::WriteFua, 1 << 20, buffer.len() as u64, 99);
         let mut split = Split::new(head, true, cut, 1);
         let mut rest = Some(buffer);
@@ -169,20 +169,20 @@ mod tests {
     #[test]
     fn buffer_of_whole_parts_has_no_empty_one_behind_them() {
         for (units, part) in [(1, 1), (2, 1), (4, 2), (4, 3), (1, 2)] {
-            let cut = Cut::into_parts(units * UNIT, part * UNIT, 64);
+            let cut = SplitCut::into_parts(units * UNIT, part * UNIT, 64);
             let parts = parts_of(units * UNIT, cut);
             assert_eq!(parts.len(), cut.count);
             assert!(parts.iter().all(|part| !part.is_empty() && part.len() <= cut.part_len));
             assert_eq!(parts.iter().map(|part| part.len()).sum::<usize>(), units * UNIT);
         }
-        assert_eq!(Cut::whole(1000), Cut { part_len: 1000, count: 1 });
+        assert_eq!(SplitCut::whole(1000), SplitCut { part_len: 1000, count: 1 });
     }
 
     #[test]
     fn request_in_pieces_tells_what_it_does() {
         let kinds = [(Op::Read, false), (Op::WriteFua, true), (Op::Write, false)];
         for ((op, by_parts), is_to_be_written) in kinds.into_iter().zip([false, false, true]) {
-            let cut = Cut::into_parts(2 * UNIT, UNIT, 64);
+            let cut = SplitCut::into_parts(2 * UNIT, UNIT, 64);
             let head = Request::new(op, 3 * UNIT as u64, 2 * UNIT as u64, 9);
             let mut split = Split::new(head, by_parts, cut, 77);
             assert_eq!((split.op(), split.serial(), split.count()), (op, 77, 2));
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn write_of_which_a_part_is_there_was_not_refused() {
         for (by_parts, expected) in [(true, Fault::Partly), (false, Fault::NotSupported)] {
-            let cut = Cut::into_parts(2 * UNIT, UNIT, 64);
+            let cut = SplitCut::into_parts(2 * UNIT, UNIT, 64);
             let mut split = Split::new(Request::new(Op::Write, 0, 2 * UNIT as u64, 1), by_parts, cut, 1);
             for ((part, data), result) in
                 parts_of(2 * UNIT, cut).into_iter().enumerate().zip([Ok(()), Err(Fault::NotSupported)])
@@ -222,7 +222,7 @@ mod tests {
     #[should_panic(expected = "a part came back twice")]
     fn part_that_comes_back_twice_is_our_own_bug() {
         let head = Request::new(Op::Read, 0, 2 * UNIT as u64, 1);
-        let mut split = Split::new(head, false, Cut::into_parts(2 * UNIT, UNIT, 64), 1);
+        let mut split = Split::new(head, false, SplitCut::into_parts(2 * UNIT, UNIT, 64), 1);
         for _ in 0..2 {
             split.put(0, Buffer::alloc(UNIT).unwrap(), Ok(()));
         }
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn first_fault_of_any_part_is_the_fault_of_the_request() {
         let buffer = Buffer::alloc(2 * UNIT).unwrap();
-        let cut = Cut::into_parts(buffer.len(), UNIT, 64);
+        let cut = SplitCut::into_parts(buffer.len(), UNIT, 64);
         let mut split = Split::new(Request::new(Op::Read, 0, 2 * UNIT as u64, 1), false, cut, 1);
         let mut rest = Some(buffer);
         let first = next_part(&mut rest, UNIT).unwrap();

@@ -8,13 +8,13 @@
 
 use cryptline_sys::Buffer;
 
-use super::map::{Map, Way};
+use super::map::{Map, Route};
 use crate::{Combined, Completion, Fault, Op, Request};
 
 /// Pieces of one request below at a time.
 pub(super) const WINDOW: usize = 8;
 
-pub(super) struct Job {
+pub(super) struct LinearJob {
     /// As it was submitted, without its data.
     head: Request,
     /// In bytes; of a flush, in devices.
@@ -32,7 +32,7 @@ pub(super) struct Job {
     outcome: Combined,
 }
 
-impl Job {
+impl LinearJob {
     /// Gives back what has neither a range nor is a flush: operations on zones.
     pub fn new(mut request: Request, map: &Map) -> Result<Self, Request> {
         if request.op.is_append() || request.op.zone_action().is_some() {
@@ -70,7 +70,7 @@ impl Job {
 
     /// Cuts off the next piece, if it may go now: its number, its way, and the request for it, with its
     /// place on the device below.
-    pub fn next_piece(&mut self, map: &Map) -> Option<(usize, Way, Request)> {
+    pub fn next_piece(&mut self, map: &Map) -> Option<(usize, Route, Request)> {
         let moves_data = self.head.op.moves_data();
         let apart = if moves_data { self.next - self.joined } else { self.below };
         if !self.has_more() || apart >= WINDOW {
@@ -79,7 +79,7 @@ impl Job {
         let number = self.next;
         let is_flush = self.head.op == Op::Flush;
         let (way, offset, step) = if is_flush {
-            (Way { device: number, shift: 0 }, self.head.offset, 1)
+            (Route { device: number, shift: 0 }, self.head.offset, 1)
         } else {
             let at = self.head.offset + self.sent;
             let (way, len) = map.find(at);

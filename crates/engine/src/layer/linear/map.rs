@@ -4,7 +4,7 @@ use crate::{Op, Request};
 
 /// A range of the clear device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Range {
+pub(super) struct LinearRange {
     pub start: u64,
     pub len: u64,
     /// Which of the devices below has it.
@@ -15,7 +15,7 @@ pub(super) struct Range {
 
 /// The way of a request, or of a piece of one, to a device below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct Route {
     pub device: usize,
     /// Added to the offset on the way down, modulo 2^64.
     pub shift: u64,
@@ -23,14 +23,14 @@ pub(super) struct Way {
 
 /// All ranges of a device.
 pub(super) struct Map {
-    ranges: Box<[Range]>,
+    ranges: Box<[LinearRange]>,
     /// How many devices there are.
     devices: usize,
 }
 
-impl Range {
-    fn way(self) -> Way {
-        Way { device: self.device, shift: self.offset.wrapping_sub(self.start) }
+impl LinearRange {
+    fn way(self) -> Route {
+        Route { device: self.device, shift: self.offset.wrapping_sub(self.start) }
     }
 
     fn end(self) -> u64 {
@@ -41,8 +41,8 @@ impl Range {
 impl Map {
     /// Ranges one behind the other from 0 on, at least one. Those that are neighbours below as well
     /// become one.
-    pub fn new(ranges: impl IntoIterator<Item = Range>, devices: usize) -> Self {
-        let mut merged: Vec<Range> = Vec::new();
+    pub fn new(ranges: impl IntoIterator<Item = LinearRange>, devices: usize) -> Self {
+        let mut merged: Vec<LinearRange> = Vec::new();
         for range in ranges {
             match merged.last_mut() {
                 Some(last) if last.device == range.device && last.offset + last.len == range.offset => {
@@ -71,7 +71,7 @@ impl Map {
 
     /// The way of the byte at `offset`, and how many bytes from there on share it. `offset` is on the
     /// device.
-    pub fn find(&self, offset: u64) -> (Way, u64) {
+    pub fn find(&self, offset: u64) -> (Route, u64) {
         let after = self.ranges.partition_point(|range| range.start <= offset);
         let range = self.ranges[after - 1];
         (range.way(), range.end() - offset)
@@ -79,9 +79,9 @@ impl Map {
 
     /// The way of a request that needs only one.
     #[inline]
-    pub fn alone(&self, request: &Request) -> Option<Way> {
+    pub fn alone(&self, request: &Request) -> Option<Route> {
         if request.op == Op::Flush {
-            let only = Way { device: 0, shift: 0 };
+            let only = Route { device: 0, shift: 0 };
             return (self.devices == 1).then_some(only);
         }
         let (way, len) = self.find(request.offset);
@@ -93,8 +93,8 @@ impl Map {
 mod tests {
     use super::*;
 
-    fn range(start: u64, len: u64, device: usize, offset: u64) -> Range {
-        Range { start, len, device, offset }
+    fn range(start: u64, len: u64, device: usize, offset: u64) -> LinearRange {
+        LinearRange { start, len, device, offset }
     }
 
     #[test]

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use cryptline_sys::Ring;
 
-use self::map::{Map, Range};
+use self::map::{LinearRange, Map};
 use self::queue::LinearQueue;
 use crate::gate::Gate;
 use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
@@ -76,7 +76,7 @@ impl LinearDevice {
         let mut start = 0;
         for Segment { lower, offset, len } in segments {
             let known = devices.iter().position(|device| device.is_same(&lower));
-            ranges.push(Range { start, len, offset, device: known.unwrap_or(devices.len()) });
+            ranges.push(LinearRange { start, len, offset, device: known.unwrap_or(devices.len()) });
             if known.is_none() {
                 devices.push(lower);
             }

@@ -15,8 +15,8 @@ use std::sync::Arc;
 
 use cryptline_sys::Ring;
 
-use super::job::Job;
-use super::map::{Map, Way};
+use super::job::LinearJob;
+use super::map::{Map, Route};
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
 use crate::queue::AtOnce;
@@ -32,11 +32,11 @@ enum Note {
     /// The caller's own, shifted by so much.
     Whole { shift: u64 },
     /// A piece of a job.
-    Piece(Piece),
+    Piece(LinearPiece),
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct LinearPiece {
     job: usize,
     number: usize,
     device: usize,
@@ -47,11 +47,11 @@ pub(super) struct LinearQueue {
     devices: Vec<GatedQueue>,
     at_once: AtOnce,
     below: InFlight<Note>,
-    jobs: Slab<Job>,
+    jobs: Slab<LinearJob>,
     /// Jobs that have more to send.
     unsent: VecDeque<usize>,
     /// Pieces that found no place below.
-    refused: VecDeque<(Piece, Request)>,
+    refused: VecDeque<(LinearPiece, Request)>,
     /// Pieces beyond one of each job.
     extra: usize,
     reaped: Vec<Completion>,
@@ -85,7 +85,7 @@ impl Queue for LinearQueue {
     }
 
     fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {
-        let Way { device, shift } = self.map.alone(request)?;
+        let Route { device, shift } = self.map.alone(request)?;
         request.offset = request.offset.wrapping_add(shift);
         let result = self.devices[device].answer_at_once(request);
         request.offset = request.offset.wrapping_sub(shift);
@@ -123,8 +123,8 @@ impl Queue for LinearQueue {
 }
 
 impl LinearQueue {
-    fn submit_whole(&mut self, ring: &mut Ring, way: Way, mut request: Request) -> Submitted {
-        let Way { device, shift } = way;
+    fn submit_whole(&mut self, ring: &mut Ring, way: Route, mut request: Request) -> Submitted {
+        let Route { device, shift } = way;
         if self.below.enter(&mut request, Note::Whole { shift }).is_err() {
             return Submitted::Done(request.complete(Err(Fault::Busy)));
         }
@@ -139,7 +139,7 @@ impl LinearQueue {
         if self.jobs.is_full() {
             return Submitted::Done(request.complete(Err(Fault::Busy)));
         }
-        let job = match Job::new(request, &self.map) {
+        let job = match LinearJob::new(request, &self.map) {
             Ok(job) => job,
             Err(request) => return Submitted::Done(request.complete(Err(Fault::NotSupported))),
         };
@@ -157,7 +157,7 @@ impl LinearQueue {
             let may_go = is_first || self.extra < EXTRA_MAX;
             if may_go && let Some((number, way, request)) = job.next_piece(&self.map) {
                 self.extra += usize::from(!is_first);
-                let piece = Piece { job: index, number, device: way.device };
+                let piece = LinearPiece { job: index, number, device: way.device };
                 if let Some(completion) = self.pass(ring, piece, request) {
                     let ended = self.piece_back(piece, completion);
                     if ended.is_some() {
@@ -174,7 +174,7 @@ impl LinearQueue {
     }
 
     /// Passes a piece down; gives it back where it has ended at once.
-    fn pass(&mut self, ring: &mut Ring, piece: Piece, mut request: Request) -> Option<Completion> {
+    fn pass(&mut self, ring: &mut Ring, piece: LinearPiece, mut request: Request) -> Option<Completion> {
         if self.below.enter(&mut request, Note::Piece(piece)).is_err() {
             return Some(request.complete(Err(Fault::Busy)));
         }
@@ -195,7 +195,7 @@ impl LinearQueue {
     }
 
     /// Takes a piece back; the end of its job, if it was the last.
-    fn piece_back(&mut self, piece: Piece, completion: Completion) -> Option<Completion> {
+    fn piece_back(&mut self, piece: LinearPiece, completion: Completion) -> Option<Completion> {
         let Completion { request, result } = completion;
         if result == Err(Fault::Busy) {
             self.refused.push_back((piece, request));
@@ -208,7 +208,7 @@ impl LinearQueue {
             return None;
         }
         // One that failed may still be among those that had more to send, until this poll ends.
-        self.jobs.remove(piece.job).map(Job::end)
+        self.jobs.remove(piece.job).map(LinearJob::end)
     }
 
     /// Sends once more what found no place below.

@@ -41,14 +41,14 @@ pub struct Claims {
     rewriters: AtomicUsize,
     /// Members whose queue waits for a claim, or is about to say so: never fewer than there are flags.
     waiters: AtomicUsize,
-    members: Box<[Member]>,
+    members: Box<[ClaimMember]>,
     /// Members that are or were in use: those below this one.
     opened: AtomicUsize,
 }
 
 /// State of one queue that the others see. On a pair of cache lines of its own: processors fetch pairs.
 #[repr(align(128))]
-struct Member {
+struct ClaimMember {
     /// Set while the queue has requests under way that hold no claims.
     unclaimed: AtomicBool,
     waiting: AtomicBool,
@@ -65,7 +65,7 @@ pub enum NotGranted {
 
 /// The sectors a request touches, and how many slots of them it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct ClaimSpan {
     first: usize,
     count: usize,
     held: usize,
@@ -80,7 +80,7 @@ impl Claims {
             rewriters: AtomicUsize::new(0),
             waiters: AtomicUsize::new(0),
             members: (0..members)
-                .map(|_| Member { unclaimed: AtomicBool::new(false), waiting: AtomicBool::new(false) })
+                .map(|_| ClaimMember { unclaimed: AtomicBool::new(false), waiting: AtomicBool::new(false) })
                 .collect(),
             opened: AtomicUsize::new(0),
         }
@@ -100,13 +100,13 @@ impl Claims {
     }
 
     /// The slots of `count` sectors from `first` on.
-    pub fn span(&self, first: u64, count: u64) -> Span {
+    pub fn span(&self, first: u64, count: u64) -> ClaimSpan {
         let slots = self.slots.len();
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(slots);
         let first = usize::try_from(first & (slots as u64 - 1)).unwrap_or(0);
         // Around the end of the table it would not be ascending: take all of them, from the first on.
         let (first, count) = if first + count > slots { (0, slots) } else { (first, count) };
-        Span { first, count, held: 0 }
+        ClaimSpan { first, count, held: 0 }
     }
 
     /// Tells if requests for whole sectors go without claims just now.
@@ -135,7 +135,7 @@ impl Claims {
     }
 
     /// Takes the shared claims of `span` that are still missing.
-    pub fn share(&self, span: &mut Span) -> Result<(), NotGranted> {
+    pub fn share(&self, span: &mut ClaimSpan) -> Result<(), NotGranted> {
         while span.held < span.count {
             let slot = &self.slots[span.first + span.held];
             let taken = slot.fetch_update(Ordering::Acquire, Ordering::Relaxed, |word| {
@@ -150,7 +150,7 @@ impl Claims {
     }
 
     /// Gives up what is held of `span`.
-    pub fn unshare(&self, span: &mut Span) {
+    pub fn unshare(&self, span: &mut ClaimSpan) {
         for slot in &self.slots[span.first..span.first + span.held] {
             slot.fetch_sub(1, Ordering::Release);
         }
@@ -166,12 +166,12 @@ impl Claims {
 
     /// Takes the exclusive claim on a sector, unless `span` holds it already, and then looks whether
     /// requests without claims are still under way.
-    pub fn exclude(&self, span: &mut Span) -> Result<(), NotGranted> {
+    pub fn exclude(&self, span: &mut ClaimSpan) -> Result<(), NotGranted> {
         if span.held == 0 {
             self.take(&self.slots[span.first])?;
             span.held = 1;
         }
-        let is_drained = |member: &Member| !member.unclaimed.load(Ordering::Acquire);
+        let is_drained = |member: &ClaimMember| !member.unclaimed.load(Ordering::Acquire);
         if self.opened().iter().all(is_drained) { Ok(()) } else { Err(NotGranted::Draining) }
     }
 
@@ -186,7 +186,7 @@ impl Claims {
     }
 
     /// Ends a rewrite, or the wish for one.
-    pub fn withdraw(&self, span: &mut Span) {
+    pub fn withdraw(&self, span: &mut ClaimSpan) {
         let slot = &self.slots[span.first];
         match span.held {
             // Others that want it too say so again when they try again.
@@ -229,7 +229,7 @@ impl Claims {
         self.waiters.load(Ordering::Relaxed) > usize::from(own)
     }
 
-    fn opened(&self) -> &[Member] {
+    fn opened(&self) -> &[ClaimMember] {
         &self.members[..self.opened.load(Ordering::Acquire)]
     }
 

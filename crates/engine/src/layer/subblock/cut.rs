@@ -7,7 +7,7 @@
 
 /// A range of bytes and the sectors it touches. Lengths in bytes; a sector is a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(super) struct SectorCut {
     sector: u64,
     offset: u64,
     len: u64,
@@ -15,13 +15,13 @@ pub(super) struct Cut {
 
 /// One part of a range: nothing but whole sectors, or bytes of a single one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct CutPart {
     /// Where it begins, in bytes.
     pub offset: u64,
     pub len: u64,
 }
 
-impl Cut {
+impl SectorCut {
     pub fn new(offset: u64, len: u64, sector: u64) -> Self {
         Self { sector, offset, len }
     }
@@ -38,15 +38,15 @@ impl Cut {
     }
 
     /// The whole sectors in it, if any.
-    pub fn inner(self) -> Option<Part> {
+    pub fn inner(self) -> Option<CutPart> {
         let start = self.offset.next_multiple_of(self.sector);
         let end = self.offset + self.len;
         let end = end - end % self.sector;
-        (start < end).then(|| Part { offset: start, len: end - start })
+        (start < end).then(|| CutPart { offset: start, len: end - start })
     }
 
     /// Its parts in order: head, body, tail; those that are there.
-    pub fn parts(self) -> impl Iterator<Item = Part> + Clone {
+    pub fn parts(self) -> impl Iterator<Item = CutPart> + Clone {
         let end = self.offset + self.len;
         let (body, body_end) = match self.inner() {
             Some(inner) => (inner.offset, inner.offset + inner.len),
@@ -59,7 +59,7 @@ impl Cut {
         [(self.offset, body), (body, body_end), (body_end, end)]
             .into_iter()
             .filter(|(from, to)| from < to)
-            .map(|(from, to)| Part { offset: from, len: to - from })
+            .map(|(from, to)| CutPart { offset: from, len: to - from })
     }
 }
 
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     fn parts(offset: u64, len: u64) -> Vec<(u64, u64)> {
-        let parts = Cut::new(offset, len, 4096).parts();
+        let parts = SectorCut::new(offset, len, 4096).parts();
         parts.map(|part| (part.offset, part.len)).collect()
     }
 
@@ -85,7 +85,7 @@ mod tests {
                 let mut at = offset;
                 for (start, len) in parts(offset, len) {
                     assert_eq!(start, at);
-                    let cut = Cut::new(start, len, 4096);
+                    let cut = SectorCut::new(start, len, 4096);
                     assert!(cut.is_whole() || cut.span().1 == 1);
                     at += len;
                 }
@@ -96,9 +96,9 @@ mod tests {
 
     #[test]
     fn inner_is_the_whole_sectors_only() {
-        assert_eq!(Cut::new(512, 3584, 4096).inner(), None);
-        assert_eq!(Cut::new(512, 7680, 4096).inner().unwrap().len, 4096);
-        assert_eq!(Cut::new(0, 8191, 4096).span(), (0, 2));
-        assert_eq!(Cut::new(3584, 1024, 4096).span(), (0, 2));
+        assert_eq!(SectorCut::new(512, 3584, 4096).inner(), None);
+        assert_eq!(SectorCut::new(512, 7680, 4096).inner().unwrap().len, 4096);
+        assert_eq!(SectorCut::new(0, 8191, 4096).span(), (0, 2));
+        assert_eq!(SectorCut::new(3584, 1024, 4096).span(), (0, 2));
     }
 }

@@ -6,33 +6,33 @@ use std::sync::{Arc, Mutex};
 
 use cryptline_sys::{Ring, Waker, lock};
 
-use super::claims::{Claims, Span};
+use super::claims::{ClaimSpan, Claims};
 use crate::OpenError;
 
 /// Queues that one device can have at a time.
 pub(super) const MEMBERS: usize = 1024;
 
 /// State common to all queues of a device.
-pub(super) struct Shared {
+pub(super) struct ClaimTable {
     pub claims: Claims,
     /// Bytes in a sector.
     pub sector: u64,
     /// The device below takes small blocks itself: a write of part of a sector needs a claim at
     /// most, and nothing is read.
     pub overwrites: bool,
-    members: Mutex<Members>,
+    members: Mutex<MemberIndices>,
     /// Locked only to wake somebody who sleeps.
     wakers: Box<[Mutex<Option<Waker>>]>,
 }
 
 /// Which indices of members are free.
 #[derive(Default)]
-struct Members {
+struct MemberIndices {
     free: Vec<usize>,
     opened: usize,
 }
 
-impl Shared {
+impl ClaimTable {
     pub fn new(claims: Claims, sector: u64, overwrites: bool) -> Self {
         Self {
             claims,
@@ -58,22 +58,22 @@ impl Shared {
 pub(super) enum Claim {
     /// None was needed.
     None,
-    Shared(Span),
+    Shared(ClaimSpan),
     /// Announced; held where the span says so.
-    Exclusive(Span),
+    Exclusive(ClaimSpan),
 }
 
 /// A queue's place among the others. Lives as long as the queue and the ring: a request that is still
 /// under way when its queue is dropped keeps its claim until the ring has ended it.
 pub(super) struct Member {
     pub index: usize,
-    shared: Arc<Shared>,
+    shared: Arc<ClaimTable>,
     left: Mutex<Vec<Claim>>,
 }
 
 impl Member {
     /// A place for a queue over `ring`.
-    pub fn open(shared: &Arc<Shared>, ring: &mut Ring) -> Result<Arc<Self>, OpenError> {
+    pub fn open(shared: &Arc<ClaimTable>, ring: &mut Ring) -> Result<Arc<Self>, OpenError> {
         let waker = ring.waker().map_err(OpenError::Ring)?;
         let mut members = lock(&shared.members);
         let index = match members.free.pop() {

@@ -55,7 +55,7 @@ use std::sync::Arc;
 use cryptline_sys::Ring;
 
 use self::claims::Claims;
-use self::member::{MEMBERS, Shared};
+use self::member::{ClaimTable, MEMBERS};
 use self::queue::SubBlockQueue;
 use crate::gate::Gate;
 use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
@@ -102,7 +102,7 @@ pub struct SubBlockOptions {
 pub struct SubBlockDevice {
     lower: Gate,
     geometry: Geometry,
-    shared: Arc<Shared>,
+    shared: Arc<ClaimTable>,
 }
 
 impl SubBlockDevice {
@@ -136,7 +136,11 @@ impl SubBlockDevice {
                 answers_at_once: false,
                 ..below
             },
-            shared: Arc::new(Shared::new(Claims::new(slots, MEMBERS), u64::from(sector), below.logical_block <= block)),
+            shared: Arc::new(ClaimTable::new(
+                Claims::new(slots, MEMBERS),
+                u64::from(sector),
+                below.logical_block <= block,
+            )),
         })
     }
 }

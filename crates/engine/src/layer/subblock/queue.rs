@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use cryptline_sys::{Arena, Buffer, Ring};
 
 use super::claims::NotGranted;
-use super::cut::{Cut, Part};
-use super::member::{Claim, Member, Shared};
-use super::step::{Cover, Job, Piece, Place, Step, Work};
+use super::cut::{CutPart, SectorCut};
+use super::member::{Claim, ClaimTable, Member};
+use super::step::{Cover, JobPiece, SectorBytes, StepSubject, SubBlockJob, SubBlockStep};
 use crate::gate::{Gate, GatedQueue};
 use crate::queue::AtOnce;
 use crate::slab::Slab;
@@ -39,10 +39,10 @@ pub(super) struct SubBlockQueue {
     straight: Option<GatedQueue>,
     /// For steps: the tokens are ours.
     lower: GatedQueue,
-    shared: Arc<Shared>,
+    shared: Arc<ClaimTable>,
     member: Arc<Member>,
-    steps: Slab<Step>,
-    jobs: Slab<Job>,
+    steps: Slab<SubBlockStep>,
+    jobs: Slab<SubBlockJob>,
     /// A sector each, for rewrites and peeks.
     scratch: Vec<Buffer>,
     /// Steps without a claim, the oldest first.
@@ -74,7 +74,7 @@ fn scratch(sector: usize, count: usize) -> Result<Vec<Buffer>, OpenError> {
 }
 
 impl SubBlockQueue {
-    pub fn open(lower: &Gate, shared: &Arc<Shared>, ring: &mut Ring) -> Result<Self, OpenError> {
+    pub fn open(lower: &Gate, shared: &Arc<ClaimTable>, ring: &mut Ring) -> Result<Self, OpenError> {
         let depth = ring.depth();
         let steps = depth * STEPS;
         ring.reserve(u32::try_from(steps - depth).unwrap_or(u32::MAX));
@@ -176,7 +176,7 @@ impl SubBlockQueue {
             Op::Flush => return true,
             // It waits for nobody, and nobody is to wait for it.
             Op::Cache => return false,
-            _ => Cut::new(request.offset, request.len, self.shared.sector),
+            _ => SectorCut::new(request.offset, request.len, self.shared.sector),
         };
         if !cut.is_whole() || !self.shared.claims.is_quiet() {
             return false;
@@ -206,8 +206,8 @@ impl SubBlockQueue {
 
 /// From a step to the device below.
 impl SubBlockQueue {
-    fn begin(&mut self, ring: &mut Ring, claim: Claim, work: Work) {
-        let Ok(index) = self.steps.insert(Step { claim, work }) else {
+    fn begin(&mut self, ring: &mut Ring, claim: Claim, work: StepSubject) {
+        let Ok(index) = self.steps.insert(SubBlockStep { claim, work }) else {
             unreachable!("the callers have looked for a free place")
         };
         if self.is_ready(index) {
@@ -257,7 +257,7 @@ impl SubBlockQueue {
 
     /// Gets what a step needs: its claim, and a sector of scratch space.
     fn is_ready(&mut self, index: usize) -> bool {
-        let needs_scratch = matches!(self.step(index).work, Work::Peek { .. } | Work::Rewrite { .. });
+        let needs_scratch = matches!(self.step(index).work, StepSubject::Peek { .. } | StepSubject::Rewrite { .. });
         if needs_scratch && self.scratch.is_empty() {
             return false;
         }
@@ -286,15 +286,15 @@ impl SubBlockQueue {
     /// Sends a step that has its claim on its way.
     fn go(&mut self, ring: &mut Ring, index: usize) {
         let request = match &mut self.step(index).work {
-            Work::Pass { request, .. } | Work::Body { request, .. } => {
+            StepSubject::Pass { request, .. } | StepSubject::Body { request, .. } => {
                 let request = request.take();
                 request.map(|request| Request { token: index as u64, ..request })
             }
-            Work::Peek { place, .. } => {
+            StepSubject::Peek { place, .. } => {
                 let sector = place.sector;
                 Some(self.read_sector(index, sector))
             }
-            Work::Rewrite { place, .. } => {
+            StepSubject::Rewrite { place, .. } => {
                 let place = *place;
                 let is_covered = self.gather(index, place);
                 Some(if is_covered {
@@ -304,7 +304,7 @@ impl SubBlockQueue {
                     self.read_sector(index, place.sector)
                 })
             }
-            Work::Flush { .. } => Some(Request::flush(index as u64)),
+            StepSubject::Flush { .. } => Some(Request::flush(index as u64)),
         };
         let Some(request) = request else { unreachable!("a step is sent once") };
         if let Submitted::Done(completion) = self.lower.submit(ring, request) {
@@ -314,7 +314,7 @@ impl SubBlockQueue {
 
     /// Puts the waiting rewrites of the same sector behind this one. Whether together they write
     /// all of it, so that it need not be read.
-    fn gather(&mut self, index: usize, place: Place) -> bool {
+    fn gather(&mut self, index: usize, place: SectorBytes) -> bool {
         let mut covered = Cover::default();
         covered.add(place);
         let mut last = index;
@@ -322,7 +322,8 @@ impl SubBlockQueue {
         while at < self.waiting.len() {
             let other = self.waiting[at];
             let step = self.step(other);
-            let (Work::Rewrite { place: its, .. }, Claim::Exclusive(span)) = (&step.work, &mut step.claim) else {
+            let (StepSubject::Rewrite { place: its, .. }, Claim::Exclusive(span)) = (&step.work, &mut step.claim)
+            else {
                 at += 1;
                 continue;
             };
@@ -335,7 +336,7 @@ impl SubBlockQueue {
             step.claim = Claim::None;
             self.shared.claims.withdraw(&mut span);
             self.waiting.remove(at);
-            if let Work::Rewrite { next, .. } = &mut self.step(last).work {
+            if let StepSubject::Rewrite { next, .. } = &mut self.step(last).work {
                 *next = Some(other);
             }
             last = other;
@@ -353,7 +354,7 @@ impl SubBlockQueue {
         let mut durable = false;
         let mut at = Some(index);
         while let Some(index) = at {
-            let Work::Rewrite { piece, place, next, is_writing } = &mut self.step(index).work else {
+            let StepSubject::Rewrite { piece, place, next, is_writing } = &mut self.step(index).work else {
                 unreachable!("only rewrites are put together")
             };
             *is_writing = true;
@@ -389,11 +390,11 @@ impl SubBlockQueue {
         }
     }
 
-    fn step(&mut self, index: usize) -> &mut Step {
+    fn step(&mut self, index: usize) -> &mut SubBlockStep {
         self.steps.get_mut(index).expect("a step under way")
     }
 
-    fn job(&mut self, index: usize) -> &mut Job {
+    fn job(&mut self, index: usize) -> &mut SubBlockJob {
         self.jobs.get_mut(index).expect("a job under way")
     }
 }

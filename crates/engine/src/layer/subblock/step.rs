@@ -13,24 +13,24 @@ use super::member::Claim;
 use crate::{Combined, Completion, Fault, Op, Request};
 
 /// One step.
-pub(super) struct Step {
+pub(super) struct SubBlockStep {
     pub claim: Claim,
-    pub work: Work,
+    pub work: StepSubject,
 }
 
 /// Subject of a step.
-pub(super) enum Work {
+pub(super) enum StepSubject {
     /// The caller's request as it is; it is here until the claim is had. `offset` and `len` are what the
     /// caller gave, where a discard was cut or a hint made longer.
     Pass { request: Option<Request>, token: u64, offset: u64, len: u64 },
     /// The whole sectors of a job.
-    Body { piece: Piece, request: Option<Request> },
+    Body { piece: JobPiece, request: Option<Request> },
     /// Reads a sector to copy a part of it out.
-    Peek { piece: Piece, place: Place },
+    Peek { piece: JobPiece, place: SectorBytes },
     /// Reads a sector, puts pieces in and writes it.
     Rewrite {
-        piece: Piece,
-        place: Place,
+        piece: JobPiece,
+        place: SectorBytes,
         /// Another one for this sector, done together with this one.
         next: Option<usize>,
         /// The changed sector is on its way.
@@ -42,14 +42,14 @@ pub(super) enum Work {
 
 /// A part of a job: which job, and which part.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
+pub(super) struct JobPiece {
     pub job: usize,
     pub part: usize,
 }
 
 /// A place in a sector. Bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct SectorBytes {
     /// Where the sector begins on the device.
     pub sector: u64,
     /// Where the part begins in it.
@@ -57,7 +57,7 @@ pub(super) struct Place {
     pub len: usize,
 }
 
-impl Place {
+impl SectorBytes {
     /// The place of `len` bytes at `offset` of the device.
     pub fn of(offset: u64, len: u64, sector: u64) -> Self {
         let fits = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -77,7 +77,7 @@ impl Cover {
     /// never wrong.
     const RANGES: usize = 8;
 
-    pub fn add(&mut self, place: Place) {
+    pub fn add(&mut self, place: SectorBytes) {
         let (mut from, mut to) = (place.within, place.within + place.len);
         let mut kept = 0;
         for index in 0..self.count {
@@ -109,7 +109,7 @@ const PARTS: usize = 3;
 const ALIGNMENT: u64 = 512;
 
 /// A request that is cut at sectors.
-pub(super) struct Job {
+pub(super) struct SubBlockJob {
     /// The caller's request, without its data.
     head: Request,
     /// The caller's buffer, cut.
@@ -125,7 +125,7 @@ pub(super) struct Job {
     flushed: bool,
 }
 
-impl Job {
+impl SubBlockJob {
     /// A job for a read, a write or a zeroing; `lens` are the lengths of its parts.
     ///
     /// Where whole sectors would be at an odd place in memory, the first part goes behind them.
@@ -273,7 +273,7 @@ mod tests {
     fn covered(places: &[(usize, usize)]) -> bool {
         let mut cover = Cover::default();
         for &(within, len) in places {
-            cover.add(Place { sector: 0, within, len });
+            cover.add(SectorBytes { sector: 0, within, len });
         }
         cover.is_all_of(4096)
     }
@@ -310,7 +310,7 @@ mod tests {
             let start = buffer.as_ptr().addr();
             let bytes: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
             buffer.copy_from_slice(&bytes);
-            let mut job = Job::new(Request::write(5, buffer, false, 1), lens.clone().into_iter());
+            let mut job = SubBlockJob::new(Request::write(5, buffer, false, 1), lens.clone().into_iter());
             let mut at = 0;
             for (part, len) in lens.iter().enumerate() {
                 let len = usize::try_from(*len).unwrap();
@@ -323,7 +323,7 @@ mod tests {
             let request = job.end().request;
             assert!(request.op == Op::Write && request.is_consistent());
             let buffer = Buffer::alloc(usize::try_from(len).unwrap()).unwrap();
-            job = Job::new(Request::read(5, buffer, 1), lens.clone().into_iter());
+            job = SubBlockJob::new(Request::read(5, buffer, 1), lens.clone().into_iter());
             let mut at = 0;
             for (part, len) in lens.iter().enumerate() {
                 let len = usize::try_from(*len).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cryptline_sys::Ring;
 use rustix::io::Errno;
 
-use super::state::{May, Member, ZoneStates};
+use super::state::{May, ZoneMember, ZoneStates};
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
 use crate::zone::{Zone, ZoneAction};
@@ -83,13 +83,13 @@ impl Device for Admission {
 struct AdmissionQueue {
     lower: GatedQueue,
     states: Arc<ZoneStates>,
-    member: Member,
+    member: ZoneMember,
     /// The zones of this device among those of the medium.
     zones: std::ops::Range<usize>,
     /// Kind of each request below.
-    below: InFlight<Kind>,
+    below: InFlight<AdmittedKind>,
     /// Requests that must wait for something before them, in the order of submission.
-    parked: VecDeque<Parked>,
+    parked: VecDeque<ParkedWrite>,
     /// A reset of all zones that is under way.
     all: Option<ResetAll>,
     /// Completions that were not given out yet.
@@ -100,7 +100,7 @@ struct AdmissionQueue {
 
 /// Kind of a request below.
 #[derive(Clone, Copy)]
-enum Kind {
+enum AdmittedKind {
     /// Nothing is to be done when it comes back.
     Plain,
     /// A write of a sequential zone.
@@ -116,7 +116,7 @@ enum Kind {
     OneOfAll { index: usize },
 }
 
-struct Parked {
+struct ParkedWrite {
     request: Request,
     /// The zone; `None` for all.
     index: Option<usize>,
@@ -135,23 +135,23 @@ struct ResetAll {
 }
 
 /// Outcome of an attempt.
-enum Tried {
+enum AdmissionAttempt {
     Ended(Completion),
     Below,
-    NotYet(Parked),
+    NotYet(ParkedWrite),
 }
 
 impl Queue for AdmissionQueue {
     fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
         let tried = match self.zone_of(&request) {
-            None if request.op.is_append() => Tried::Ended(request.complete(Err(Fault::ZoneCondition))),
+            None if request.op.is_append() => AdmissionAttempt::Ended(request.complete(Err(Fault::ZoneCondition))),
             Some(index) => self.enter(ring, request, index),
-            None => self.send(ring, request, Kind::Plain),
+            None => self.send(ring, request, AdmittedKind::Plain),
         };
         let submitted = match tried {
-            Tried::Ended(completion) => Submitted::Done(completion),
-            Tried::Below => Submitted::Pending,
-            Tried::NotYet(parked) => {
+            AdmissionAttempt::Ended(completion) => Submitted::Done(completion),
+            AdmissionAttempt::Below => Submitted::Pending,
+            AdmissionAttempt::NotYet(parked) => {
                 self.parked.push_back(parked);
                 Submitted::Pending
             }
@@ -188,18 +188,18 @@ impl AdmissionQueue {
     }
 
     /// A request that takes part in the order of a zone.
-    fn enter(&mut self, ring: &mut Ring, request: Request, index: Option<usize>) -> Tried {
-        let is_behind = |parked: &Parked| parked.index.is_none() || index.is_none() || parked.index == index;
-        let parked = Parked { request, index, is_announced: false };
+    fn enter(&mut self, ring: &mut Ring, request: Request, index: Option<usize>) -> AdmissionAttempt {
+        let is_behind = |parked: &ParkedWrite| parked.index.is_none() || index.is_none() || parked.index == index;
+        let parked = ParkedWrite { request, index, is_announced: false };
         if self.all.is_some() || self.parked.iter().any(is_behind) {
-            Tried::NotYet(parked)
+            AdmissionAttempt::NotYet(parked)
         } else {
             self.attempt(ring, parked)
         }
     }
 
     /// Tries to start a request before which nothing of this queue is parked.
-    fn attempt(&mut self, ring: &mut Ring, parked: Parked) -> Tried {
+    fn attempt(&mut self, ring: &mut Ring, parked: ParkedWrite) -> AdmissionAttempt {
         let Some(index) = parked.index else {
             return self.begin_all(ring, parked);
         };
@@ -209,21 +209,21 @@ impl AdmissionQueue {
         }
     }
 
-    fn write(&mut self, ring: &mut Ring, parked: Parked, index: usize) -> Tried {
+    fn write(&mut self, ring: &mut Ring, parked: ParkedWrite, index: usize) -> AdmissionAttempt {
         let Request { op, len, offset, .. } = parked.request;
         let (_, in_zone) = self.states.place_of(offset);
         if !len.is_multiple_of(u64::from(self.states.model.write_granularity)) {
-            return Tried::Ended(parked.request.complete(Err(Fault::Misaligned)));
+            return AdmissionAttempt::Ended(parked.request.complete(Err(Fault::Misaligned)));
         }
         if self.below.is_full() {
-            return Tried::Ended(busy(parked.request));
+            return AdmissionAttempt::Ended(busy(parked.request));
         }
         let wanted = (!op.is_append()).then_some(in_zone);
         let may = self.states.lock(index).admit(wanted, len, &self.member);
         let at = match may {
             May::Go(at) => at,
-            May::Wait => return Tried::NotYet(parked),
-            May::Not(fault) => return Tried::Ended(parked.request.complete(Err(fault))),
+            May::Wait => return AdmissionAttempt::NotYet(parked),
+            May::Not(fault) => return AdmissionAttempt::Ended(parked.request.complete(Err(fault))),
         };
         let mut request = parked.request;
         request.offset = offset - in_zone + at;
@@ -231,12 +231,12 @@ impl AdmissionQueue {
         if op.is_append() {
             request.op = Op::write(op.is_sync());
         }
-        self.send(ring, request, Kind::Write { index, at, append })
+        self.send(ring, request, AdmittedKind::Write { index, at, append })
     }
 
-    fn act(&mut self, ring: &mut Ring, mut parked: Parked, index: usize, action: ZoneAction) -> Tried {
+    fn act(&mut self, ring: &mut Ring, mut parked: ParkedWrite, index: usize, action: ZoneAction) -> AdmissionAttempt {
         if self.below.is_full() && !parked.is_announced {
-            return Tried::Ended(busy(parked.request));
+            return AdmissionAttempt::Ended(busy(parked.request));
         }
         let may = {
             let mut state = self.states.lock(index);
@@ -247,13 +247,13 @@ impl AdmissionQueue {
             if self.below.is_full() { May::Wait } else { state.act(&self.member) }
         };
         match may {
-            May::Go(_) => self.send(ring, parked.request, Kind::Action { index, action }),
-            May::Wait | May::Not(_) => Tried::NotYet(parked),
+            May::Go(_) => self.send(ring, parked.request, AdmittedKind::Action { index, action }),
+            May::Wait | May::Not(_) => AdmissionAttempt::NotYet(parked),
         }
     }
 
     /// A reset of all zones is one of each: others may lie on the same medium.
-    fn begin_all(&mut self, ring: &mut Ring, parked: Parked) -> Tried {
+    fn begin_all(&mut self, ring: &mut Ring, parked: ParkedWrite) -> AdmissionAttempt {
         self.all = Some(ResetAll {
             token: parked.request.token,
             next: self.zones.start,
@@ -262,8 +262,8 @@ impl AdmissionQueue {
             outcome: Combined::new(true),
         });
         match self.go_on_with_all(ring) {
-            Some(completion) => Tried::Ended(completion),
-            None => Tried::Below,
+            Some(completion) => AdmissionAttempt::Ended(completion),
+            None => AdmissionAttempt::Below,
         }
     }
 
@@ -303,20 +303,20 @@ impl AdmissionQueue {
             let start = (index - self.zones.start) as u64 * self.states.model.zone_size;
             let request = Request::zone(start, ZoneAction::Reset, 0);
             // Its end is taken in by `arrive`, and goes nowhere else.
-            let _ = self.send(ring, request, Kind::OneOfAll { index });
+            let _ = self.send(ring, request, AdmittedKind::OneOfAll { index });
         }
     }
 
-    fn send(&mut self, ring: &mut Ring, mut request: Request, kind: Kind) -> Tried {
+    fn send(&mut self, ring: &mut Ring, mut request: Request, kind: AdmittedKind) -> AdmissionAttempt {
         if self.below.enter(&mut request, kind).is_err() {
-            return Tried::Ended(busy(request));
+            return AdmissionAttempt::Ended(busy(request));
         }
         let Submitted::Done(completion) = self.lower.submit(ring, request) else {
-            return Tried::Below;
+            return AdmissionAttempt::Below;
         };
         match self.take_back(ring, completion) {
-            Some(completion) => Tried::Ended(completion),
-            None => Tried::Below,
+            Some(completion) => AdmissionAttempt::Ended(completion),
+            None => AdmissionAttempt::Below,
         }
     }
 
@@ -333,8 +333,8 @@ impl AdmissionQueue {
         let kind = self.below.leave(&mut completion.request);
         let result = completion.result;
         let waiting = match kind {
-            Kind::Plain => return Some(completion),
-            Kind::Write { index, at, append } => {
+            AdmittedKind::Plain => return Some(completion),
+            AdmittedKind::Write { index, at, append } => {
                 as_submitted(&mut completion, append);
                 if result.is_err() {
                     // Those behind it, which wait below the cipher, have to hear of it.
@@ -342,8 +342,8 @@ impl AdmissionQueue {
                 }
                 self.states.lock(index).end(at, result)
             }
-            Kind::Action { index, action } => self.states.lock(index).acted(action, result),
-            Kind::OneOfAll { index } => {
+            AdmittedKind::Action { index, action } => self.states.lock(index).acted(action, result),
+            AdmittedKind::OneOfAll { index } => {
                 let waiting = self.states.lock(index).acted(ZoneAction::Reset, result);
                 if let Some(all) = &mut self.all {
                     (all.next, all.is_below, all.is_announced) = (index + 1, false, false);
@@ -376,11 +376,11 @@ impl AdmissionQueue {
                 || stayed
                     .into_iter()
                     .any(|other| other.index.is_none() || parked.index.is_none() || other.index == parked.index);
-            let tried = if is_behind { Tried::NotYet(parked) } else { self.attempt(ring, parked) };
+            let tried = if is_behind { AdmissionAttempt::NotYet(parked) } else { self.attempt(ring, parked) };
             match tried {
-                Tried::Ended(completion) => self.ended.push(completion),
-                Tried::Below => {}
-                Tried::NotYet(parked) => self.parked.push_back(parked),
+                AdmissionAttempt::Ended(completion) => self.ended.push(completion),
+                AdmissionAttempt::Below => {}
+                AdmissionAttempt::NotYet(parked) => self.parked.push_back(parked),
             }
         }
     }
@@ -393,12 +393,12 @@ impl Drop for AdmissionQueue {
         for &kind in self.below.notes() {
             let lost = Err(Fault::Io(Errno::CANCELED));
             match kind {
-                Kind::Plain => {}
-                Kind::Write { index, at, .. } => waiting |= self.states.lock(index).end(at, lost),
-                Kind::Action { index, action } => {
+                AdmittedKind::Plain => {}
+                AdmittedKind::Write { index, at, .. } => waiting |= self.states.lock(index).end(at, lost),
+                AdmittedKind::Action { index, action } => {
                     waiting |= self.states.lock(index).acted(action, lost);
                 }
-                Kind::OneOfAll { index } => {
+                AdmittedKind::OneOfAll { index } => {
                     waiting |= self.states.lock(index).acted(ZoneAction::Reset, lost);
                 }
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cryptline_sys::Ring;
 use rustix::io::Errno;
 
-use super::state::{May, Member, ZoneStates};
+use super::state::{May, ZoneMember, ZoneStates};
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
 use crate::{Completion, Device, Fault, Geometry, OpenError, Queue, Request, Submitted};
@@ -52,7 +52,7 @@ impl Device for Release {
 struct ReleaseQueue {
     lower: GatedQueue,
     states: Arc<ZoneStates>,
-    member: Member,
+    member: ZoneMember,
     /// Of each write to a sequential zone that is below: the zone, the place in it, and the length.
     below: InFlight<Option<(usize, u64, u64)>>,
     /// Writes that wait for those before them.

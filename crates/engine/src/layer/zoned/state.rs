@@ -36,7 +36,7 @@ pub(super) struct ZoneState {
     /// An action is under way, or waits for the writes before it: what comes now waits for it.
     actions: u32,
     is_acting: bool,
-    broken: Option<Broken>,
+    broken: Option<BrokenZone>,
     /// Set if it may be other than empty.
     pub is_touched: bool,
     /// Counts actions and thaws: whether a report is still of now.
@@ -47,14 +47,14 @@ pub(super) struct ZoneState {
 
 /// The first write that did not reach the medium since the zone was last at rest.
 #[derive(Clone, Copy)]
-struct Broken {
+struct BrokenZone {
     at: u64,
     /// Where the write pointer is now nobody knows.
     is_frozen: bool,
 }
 
 /// One queue among those that share the states.
-pub(super) struct Member {
+pub(super) struct ZoneMember {
     number: u32,
 }
 
@@ -111,19 +111,19 @@ impl ZoneStates {
     }
 
     /// A new queue, woken through `ring`.
-    pub fn join(&self, ring: &mut Ring) -> Result<Member, OpenError> {
+    pub fn join(&self, ring: &mut Ring) -> Result<ZoneMember, OpenError> {
         let waker = ring.waker().map_err(OpenError::Ring)?;
         let number = self.next_queue.fetch_add(1, Ordering::Relaxed);
         self.wakers().push((number, waker));
-        Ok(Member { number })
+        Ok(ZoneMember { number })
     }
 
-    pub fn leave(&self, member: &Member) {
+    pub fn leave(&self, member: &ZoneMember) {
         self.wakers().retain(|(number, _)| *number != member.number);
     }
 
     /// Wakes the queues in `waiting` but this one, which is awake.
-    pub fn wake(&self, waiting: u64, member: &Member) {
+    pub fn wake(&self, waiting: u64, member: &ZoneMember) {
         // Up to 64 queues each have a bit of their own.
         let has_own_bit = self.next_queue.load(Ordering::Relaxed) <= 64;
         if waiting == 0 || (waiting == member.bit() && has_own_bit) {
@@ -158,7 +158,7 @@ impl ZoneStates {
     }
 }
 
-impl Member {
+impl ZoneMember {
     fn bit(&self) -> u64 {
         1 << (self.number % 64)
     }
@@ -196,12 +196,12 @@ impl ZoneState {
     }
 
     /// Admits a write of `len` bytes at `at`, or an append.
-    pub fn admit(&mut self, at: Option<u64>, len: u64, member: &Member) -> May {
+    pub fn admit(&mut self, at: Option<u64>, len: u64, member: &ZoneMember) -> May {
         if self.actions > 0 {
             return self.wait(member);
         }
         match self.broken {
-            Some(Broken { is_frozen: true, .. }) => return May::Not(Fault::ZoneFrozen),
+            Some(BrokenZone { is_frozen: true, .. }) => return May::Not(Fault::ZoneFrozen),
             Some(_) => return May::Not(Fault::WritePointer),
             None => {}
         }
@@ -226,7 +226,7 @@ impl ZoneState {
     }
 
     /// Lets a write that was admitted through to the medium.
-    pub fn release(&mut self, at: u64, member: &Member) -> May {
+    pub fn release(&mut self, at: u64, member: &ZoneMember) -> May {
         if self.broken.is_some() {
             return May::Not(Fault::WritePointer);
         }
@@ -259,7 +259,7 @@ impl ZoneState {
     }
 
     /// Begins an announced action.
-    pub fn act(&mut self, member: &Member) -> May {
+    pub fn act(&mut self, member: &ZoneMember) -> May {
         if self.under_way > 0 || self.is_acting {
             return self.wait(member);
         }
@@ -291,14 +291,14 @@ impl ZoneState {
     }
 
     fn break_at(&mut self, at: u64, is_frozen: bool) {
-        let before = self.broken.unwrap_or(Broken { at, is_frozen });
-        self.broken = Some(Broken { at: before.at.min(at), is_frozen: before.is_frozen || is_frozen });
+        let before = self.broken.unwrap_or(BrokenZone { at, is_frozen });
+        self.broken = Some(BrokenZone { at: before.at.min(at), is_frozen: before.is_frozen || is_frozen });
     }
 
     /// Once nothing is under way, a zone in which writes were only refused goes on where the first
     /// of them was.
     fn settle(&mut self) {
-        if let Some(Broken { at, is_frozen: false }) = self.broken
+        if let Some(BrokenZone { at, is_frozen: false }) = self.broken
             && self.under_way == 0
         {
             (self.admitted_to, self.released_to) = (at, at);
@@ -306,7 +306,7 @@ impl ZoneState {
         }
     }
 
-    fn wait(&mut self, member: &Member) -> May {
+    fn wait(&mut self, member: &ZoneMember) -> May {
         self.waiting |= member.bit();
         May::Wait
     }

@@ -15,11 +15,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::spec::{DelaySpec, Time};
+use super::spec::{DelaySpec, SpecTime};
 use crate::{Op, Request};
 
 /// Times are nanoseconds since `origin`.
-pub(super) struct Medium {
+pub(super) struct DelayedMedium {
     spec: DelaySpec,
     size: u64,
     origin: Instant,
@@ -33,7 +33,7 @@ pub(super) struct Medium {
     cable: AtomicU64,
 }
 
-impl Medium {
+impl DelayedMedium {
     pub fn new(spec: DelaySpec, size: u64) -> Self {
         let workers = spec.parallel.unwrap_or(0);
         Self {
@@ -117,15 +117,15 @@ impl Medium {
         self.spec.rate.map_or(0, time)
     }
 
-    fn draw(&self, time: Time) -> u64 {
+    fn draw(&self, time: SpecTime) -> u64 {
         match time {
-            Time::Fixed(time) => time,
-            Time::Uniform { least, most } => {
+            SpecTime::Fixed(time) => time,
+            SpecTime::Uniform { least, most } => {
                 let within = u128::from(most - least) + 1;
                 let part = (u128::from(self.random()) * within) >> 64;
                 least.saturating_add(u64::try_from(part).unwrap_or(u64::MAX))
             }
-            Time::Normal { mean, deviation } => self.draw_normal(mean, deviation),
+            SpecTime::Normal { mean, deviation } => self.draw_normal(mean, deviation),
         }
     }
 

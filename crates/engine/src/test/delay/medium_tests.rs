@@ -6,8 +6,8 @@ use super::*;
 
 const SIZE: u64 = 1 << 30;
 
-fn medium(spec: &str) -> Medium {
-    Medium::new(spec.parse().unwrap(), SIZE)
+fn medium(spec: &str) -> DelayedMedium {
+    DelayedMedium::new(spec.parse().unwrap(), SIZE)
 }
 
 fn read(offset: u64, len: usize) -> Request {

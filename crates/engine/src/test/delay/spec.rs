@@ -28,11 +28,11 @@ const RATE_MIN: u64 = 64 * 1024;
 /// How slow a medium is; see the module's documentation for the text form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DelaySpec {
-    pub(super) read: Time,
-    pub(super) write: Time,
-    pub(super) flush: Time,
+    pub(super) read: SpecTime,
+    pub(super) write: SpecTime,
+    pub(super) flush: SpecTime,
     /// Discard and write-zeroes.
-    pub(super) discard: Time,
+    pub(super) discard: SpecTime,
     /// Nanoseconds: to the next sector, and across the whole device.
     pub(super) seek: Option<(u64, u64)>,
     /// Operations at a time; `None` for any number.
@@ -46,13 +46,13 @@ pub struct DelaySpec {
 
 /// How long an operation takes, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Time {
+pub(super) enum SpecTime {
     Fixed(u64),
     Uniform { least: u64, most: u64 },
     Normal { mean: u64, deviation: u64 },
 }
 
-impl Time {
+impl SpecTime {
     const NONE: Self = Self::Fixed(0);
 }
 
@@ -61,10 +61,10 @@ impl FromStr for DelaySpec {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut spec = Self {
-            read: Time::NONE,
-            write: Time::NONE,
-            flush: Time::NONE,
-            discard: Time::NONE,
+            read: SpecTime::NONE,
+            write: SpecTime::NONE,
+            flush: SpecTime::NONE,
+            discard: SpecTime::NONE,
             seek: None,
             parallel: None,
             rate: None,
@@ -97,9 +97,9 @@ impl DelaySpec {
             "discard" => self.discard = parse_time(value)?,
             "seek" => {
                 self.seek = Some(match parse_time(value)? {
-                    Time::Fixed(time) => (time, time),
-                    Time::Uniform { least, most } => (least, most),
-                    Time::Normal { .. } => {
+                    SpecTime::Fixed(time) => (time, time),
+                    SpecTime::Uniform { least, most } => (least, most),
+                    SpecTime::Normal { .. } => {
                         return Err(format!("seek={value}: a seek takes one time, or by distance, such as 1ms..8ms"));
                     }
                 });
@@ -132,19 +132,19 @@ impl fmt::Display for DelaySpec {
     }
 }
 
-fn parse_time(text: &str) -> Result<Time, String> {
+fn parse_time(text: &str) -> Result<SpecTime, String> {
     if let Some((least, most)) = text.split_once("..") {
         let (least, most) = (nanoseconds(least)?, nanoseconds(most)?);
         return if least <= most {
-            Ok(Time::Uniform { least, most })
+            Ok(SpecTime::Uniform { least, most })
         } else {
             Err(format!("{text} ends before it begins; the shorter time comes first"))
         };
     }
     if let Some((mean, deviation)) = text.split_once('~') {
-        return Ok(Time::Normal { mean: nanoseconds(mean)?, deviation: nanoseconds(deviation)? });
+        return Ok(SpecTime::Normal { mean: nanoseconds(mean)?, deviation: nanoseconds(deviation)? });
     }
-    nanoseconds(text).map(Time::Fixed)
+    nanoseconds(text).map(SpecTime::Fixed)
 }
 
 fn nanoseconds(text: &str) -> Result<u64, String> {
@@ -200,16 +200,16 @@ mod tests {
     #[test]
     fn each_word_is_understood() {
         let spec = parse("read=100us,write=20us..40us,flush=1ms~200us,discard=0,parallel=32,seed=7");
-        assert_eq!(spec.read, Time::Fixed(100_000));
+        assert_eq!(spec.read, SpecTime::Fixed(100_000));
         let (least, most) = (20_000, 40_000);
-        assert_eq!(spec.write, Time::Uniform { least, most });
+        assert_eq!(spec.write, SpecTime::Uniform { least, most });
         let (mean, deviation) = (1_000_000, 200_000);
-        assert_eq!(spec.flush, Time::Normal { mean, deviation });
-        assert_eq!(spec.discard, Time::NONE);
+        assert_eq!(spec.flush, SpecTime::Normal { mean, deviation });
+        assert_eq!(spec.discard, SpecTime::NONE);
         assert_eq!((spec.parallel, spec.seed), (Some(32), 7));
         let spec = parse("seek=4ms,rate=200M");
         assert_eq!((spec.seek, spec.rate), (Some((4_000_000, 4_000_000)), Some(200 << 20)));
-        assert_eq!(spec.read, Time::NONE);
+        assert_eq!(spec.read, SpecTime::NONE);
         assert_eq!(parse("seek=1ms..8ms").seek, Some((1_000_000, 8_000_000)));
         assert_eq!(spec.to_string(), "seek=4ms,rate=200M");
     }

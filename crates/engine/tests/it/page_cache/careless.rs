@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cryptline_engine::{
     Buffer, Completion, Device, Extent, Fault, Gate, Geometry, Op, OpenError, Queue, Request, Ring, Submitted,
 };
-use cryptline_sys::{Done, FileId, Io, Source};
+use cryptline_sys::{FileId, Io, RequestSource, RingDone};
 use rustix::io::Errno;
 
 use super::history::Habits;
@@ -99,8 +99,8 @@ impl Device for Careless {
 
 struct CarelessQueue {
     file: FileId,
-    source: Source,
-    keeper: (FileId, Source),
+    source: RequestSource,
+    keeper: (FileId, RequestSource),
     /// Without their buffers.
     flying: HashMap<u64, Flying>,
     /// Synced, and not believed yet.
@@ -166,7 +166,7 @@ impl CarelessQueue {
         ring.submit(self.source, self.next, io).expect("few are in flight");
     }
 
-    fn finish(&mut self, ring: &mut Ring, finished: Done, done: &mut Vec<Completion>) {
+    fn finish(&mut self, ring: &mut Ring, finished: RingDone, done: &mut Vec<Completion>) {
         let mut flying = self.flying.remove(&finished.token).expect("answered once");
         let buffer = match finished.io {
             Io::Read { buffer, .. } | Io::Write { buffer, .. } => Some(buffer),

@@ -23,7 +23,7 @@ mod zoned;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use careless::forgetful;
-use cryptline_engine::dispatch::Mode;
+use cryptline_engine::dispatch::DispatchMode;
 use cryptline_engine::layer::Exclusion;
 use cryptline_testkit::suite::devices::{
     AES_512, AES_512_SECOND, AES_4096, AUTO, CBC_4096, INLINE, QUEUE, QUEUE_FLAGS,
@@ -95,7 +95,7 @@ promises_are_kept! {
     cbc_in_1024_of_4096_with_workers: 150, stacks::encrypted(&CBC_4096, 1024, Exclusion::Shared, QUEUE);
 }
 
-fn zones_keep_their_promises(mode: Option<Mode>, cases: usize) {
+fn zones_keep_their_promises(mode: Option<DispatchMode>, cases: usize) {
     let (seed, cases, _watchdog) = hunt::asked_for(cases, usual_seed());
     let kept = zoned::hunt(&zoned::Zoned::new(mode), seed, cases);
     let kept = kept.unwrap_or_else(|story| panic!("a promise was broken {story}"));
@@ -109,12 +109,12 @@ fn zones_in_order() {
 
 #[test]
 fn zones_encrypted() {
-    zones_keep_their_promises(Some(Mode::Inline), 500);
+    zones_keep_their_promises(Some(DispatchMode::Inline), 500);
 }
 
 #[test]
 fn zones_encrypted_with_helpers() {
-    zones_keep_their_promises(Some(Mode::Auto), 400);
+    zones_keep_their_promises(Some(DispatchMode::Auto), 400);
 }
 
 #[test]

@@ -7,9 +7,9 @@ use std::io;
 use std::sync::{LazyLock, Mutex};
 
 use cryptline_engine::base::{DirectMode, Image, ZonedDevice};
-use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
+use cryptline_engine::dispatch::{Dispatch, DispatchMode, HelperThreads};
 use cryptline_engine::layer::{CryptOptions, zoned};
-use cryptline_engine::zone::journal::{self, Journal, StateStore};
+use cryptline_engine::zone::journal::{self, StateStore, ZoneJournal};
 use cryptline_engine::zone::state::{Block, file_len};
 use cryptline_engine::zone::{ZoneLayout, ZoneTable};
 use cryptline_engine::{Buffer, Completion, Gate, Request, Submitted, Zone, ZoneAction};
@@ -27,13 +27,13 @@ const ZONES: usize = 4;
 /// AES-256-XTS from the first byte on.
 const AES: Layout = Layout { cipher: "aes-xts-plain64", key_bytes: 64, sector_size: 512, start: 0, iv_offset: 0 };
 
-static HELPERS: LazyLock<Helpers> = LazyLock::new(|| Helpers::always(2).unwrap());
+static HELPERS: LazyLock<HelperThreads> = LazyLock::new(|| HelperThreads::always(2).unwrap());
 
 /// Zones over two files, plain or encrypted.
 pub struct Zoned {
     data: Bed,
     state: Bed,
-    mode: Option<Mode>,
+    mode: Option<DispatchMode>,
     blank: [FileContent; 2],
 }
 
@@ -87,7 +87,7 @@ enum Flying {
 }
 
 impl Zoned {
-    pub fn new(mode: Option<Mode>) -> Self {
+    pub fn new(mode: Option<DispatchMode>) -> Self {
         let layout = layout();
         let data = Bed::new(layout.size(), 512);
         let state = Bed::on(data.machine, file_len(&layout), 512);
@@ -110,13 +110,13 @@ impl Zoned {
         Store { machine, file, open }
     }
 
-    fn open(&self, state: FileOf, mode: Option<Mode>) -> Result<Gate, String> {
+    fn open(&self, state: FileOf, mode: Option<DispatchMode>) -> Result<Gate, String> {
         let length = self.state.size() as u64;
         let loaded = journal::load(&self.store(state), length).map_err(|error| error.to_string())?;
         if !loaded.lost.is_empty() {
             return Err(format!("the state of zones {:?} is lost", loaded.lost));
         }
-        let journal = Journal::open(Box::new(self.store(state)), &loaded);
+        let journal = ZoneJournal::open(Box::new(self.store(state)), &loaded);
         let journal = journal.map_err(|error| error.to_string())?;
         let table = ZoneTable::load(loaded.layout, |index| loaded.saved[index as usize]);
         let image = Image::open(&self.data.path, false).unwrap();
@@ -127,7 +127,7 @@ impl Zoned {
         };
         let options = CryptOptions {
             dispatch: Dispatch::both(mode),
-            helpers: (mode == Mode::Auto).then(|| HELPERS.clone()),
+            helpers: (mode == DispatchMode::Auto).then(|| HELPERS.clone()),
             ..CryptOptions::default()
         };
         Ok(zoned::encrypted(zones, devices::cipher(&AES), options).unwrap())
@@ -183,7 +183,7 @@ impl Zoned {
         drop(gate);
         for (survivors, images) in crashes.iter().zip(left) {
             let (_, state) = self.switch_on(&images, Temper::default());
-            let mode = self.mode.map(|_| Mode::Inline);
+            let mode = self.mode.map(|_| DispatchMode::Inline);
             let checked = self.open(state, mode).and_then(|gate| self.check(&gate, &zones));
             checked.map_err(|wrong| format!("after a crash that left {survivors:?}: {wrong}"))?;
         }

@@ -1,7 +1,7 @@
 //! Zoned devices to test, plain and encrypted.
 
 use cryptline_engine::base::{DirectMode, RamDevice, ZoneOptions, ZonedDevice, ZonedFile};
-use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
+use cryptline_engine::dispatch::{Dispatch, DispatchMode, HelperThreads};
 use cryptline_engine::layer::{CryptOptions, DelayDevice, zoned};
 use cryptline_engine::zone::ZoneLayout;
 use cryptline_engine::{Gate, Zone};
@@ -67,10 +67,10 @@ pub fn options() -> ZoneOptions {
 }
 
 /// The clear disk over `lower`.
-pub fn encrypted(lower: Fresh, mode: Mode) -> Fresh {
+pub fn encrypted(lower: Fresh, mode: DispatchMode) -> Fresh {
     let options = CryptOptions {
         dispatch: Dispatch::both(mode),
-        helpers: (mode == Mode::Auto).then(|| Helpers::always(2).unwrap()),
+        helpers: (mode == DispatchMode::Auto).then(|| HelperThreads::always(2).unwrap()),
         ..CryptOptions::default()
     };
     Fresh { gate: zoned::encrypted(lower.gate, devices::cipher(&AES), options).unwrap(), keep: lower.keep }

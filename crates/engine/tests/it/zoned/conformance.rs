@@ -2,7 +2,7 @@
 
 use cryptline_engine::base::RamDevice;
 use cryptline_engine::base::ZonedDevice;
-use cryptline_engine::dispatch::{Dispatch, Helpers, Mode};
+use cryptline_engine::dispatch::{Dispatch, DispatchMode, HelperThreads};
 use cryptline_engine::layer::{CryptOptions, zoned};
 use cryptline_engine::zone::ZoneLayout;
 use cryptline_engine::{Gate, Geometry};
@@ -16,12 +16,12 @@ use crate::zoned::common::AES;
 const ZONE: u64 = 4 << 20;
 
 conformance! {
-    crypt_over_a_conventional_zone [Discard, Hint] => || Some(crypt(512, Mode::Inline));
-    crypt_with_helpers_over_a_conventional_zone [Discard, Hint] => || Some(crypt(4096, Mode::Auto));
+    crypt_over_a_conventional_zone [Discard, Hint] => || Some(crypt(512, DispatchMode::Inline));
+    crypt_with_helpers_over_a_conventional_zone [Discard, Hint] => || Some(crypt(4096, DispatchMode::Auto));
 }
 
 /// The clear disk on the first of two zones.
-fn crypt(sector_size: u32, mode: Mode) -> Fresh {
+fn crypt(sector_size: u32, mode: DispatchMode) -> Fresh {
     let mut layout = ZoneLayout::new(2 * ZONE, ZONE).unwrap();
     layout.conventional = 1;
     let memory = Gate::new(RamDevice::new(layout.size()).unwrap());
@@ -30,7 +30,7 @@ fn crypt(sector_size: u32, mode: Mode) -> Fresh {
         size: Some(ZONE),
         allow_discards: true,
         dispatch: Dispatch::both(mode),
-        helpers: (mode == Mode::Auto).then(|| Helpers::always(2).unwrap()),
+        helpers: (mode == DispatchMode::Auto).then(|| HelperThreads::always(2).unwrap()),
         ..CryptOptions::default()
     };
     let cipher = devices::cipher(&Layout { sector_size, ..AES });

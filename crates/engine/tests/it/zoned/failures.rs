@@ -1,6 +1,6 @@
 //! Writes that are refused or fail, at every place in the row.
 
-use cryptline_engine::dispatch::Mode;
+use cryptline_engine::dispatch::DispatchMode;
 use cryptline_engine::layer::{FaultDevice, FaultPlan};
 use cryptline_engine::{Fault, Gate, Request, ZoneAction, ZoneCondition};
 use cryptline_testkit::suite::{Driver, Fresh, Setup, fill};
@@ -17,7 +17,7 @@ fn faulty(lower: Fresh, rules: &[String]) -> Fresh {
 
 /// Twelve writes to a zone, of which the `nth` fails: those before are there, those behind are
 /// not, the zone takes nothing until it is reported, and then goes on behind what is there.
-fn fails_at(make: fn() -> Fresh, mode: Mode, nth: u64, late: bool) {
+fn fails_at(make: fn() -> Fresh, mode: DispatchMode, nth: u64, late: bool) {
     let word = if late { ":late" } else { "" };
     let fresh = encrypted(faulty(make(), &[format!("write:nth={nth}{word}")]), mode);
     let mut driver = Driver::new(&fresh.gate, Setup::ALL[0]);
@@ -63,28 +63,28 @@ fn fails_at(make: fn() -> Fresh, mode: Mode, nth: u64, late: bool) {
 fn failed_write_freezes_its_zone_until_it_is_reported() {
     for make in [|| ram(layout()), || slow(layout()), || over_slow(layout()), file] {
         for nth in 1..=12 {
-            fails_at(make, Mode::Inline, nth, false);
+            fails_at(make, DispatchMode::Inline, nth, false);
         }
     }
     for nth in [1, 2, 7, 12] {
-        fails_at(|| ram(layout()), Mode::Auto, nth, false);
-        fails_at(|| slow(layout()), Mode::Auto, nth, false);
-        fails_at(|| slow(layout()), Mode::Queue, nth, false);
+        fails_at(|| ram(layout()), DispatchMode::Auto, nth, false);
+        fails_at(|| slow(layout()), DispatchMode::Auto, nth, false);
+        fails_at(|| slow(layout()), DispatchMode::Queue, nth, false);
     }
 }
 
 #[test]
 fn write_that_fails_though_it_arrived_is_found_by_the_report() {
     for nth in 1..=12 {
-        fails_at(|| ram(layout()), Mode::Inline, nth, true);
-        fails_at(|| slow(layout()), Mode::Inline, nth, true);
+        fails_at(|| ram(layout()), DispatchMode::Inline, nth, true);
+        fails_at(|| slow(layout()), DispatchMode::Inline, nth, true);
     }
 }
 
 #[test]
 fn reset_thaws_a_frozen_zone() {
     let lower = faulty(slow(layout()), &["write:nth=1".to_owned()]);
-    let fresh = encrypted(lower, Mode::Inline);
+    let fresh = encrypted(lower, DispatchMode::Inline);
     let mut driver = Driver::new(&fresh.gate, Setup::ALL[0]);
     let lost = driver.write_request(start(3), 4096, 1, 1);
     assert_eq!(driver.run(lost).result, Err(EIO));
@@ -97,7 +97,7 @@ fn reset_thaws_a_frozen_zone() {
 #[test]
 fn failed_reset_leaves_the_zone_as_it_is_until_it_is_reported() {
     let lower = faulty(ram(layout()), &["zone:nth=1".to_owned()]);
-    let fresh = encrypted(lower, Mode::Inline);
+    let fresh = encrypted(lower, DispatchMode::Inline);
     let mut driver = Driver::new(&fresh.gate, Setup::ALL[0]);
     let write = driver.write_request(start(3), 4096, 1, 1);
     driver.run(write).result.unwrap();
@@ -113,7 +113,7 @@ fn failed_reset_leaves_the_zone_as_it_is_until_it_is_reported() {
 /// Three zones with something in them are reset by a reset of all, of which some fail by `rules`.
 fn reset_all_over(rules: &[&str]) -> Result<(), Fault> {
     let rules: Vec<_> = rules.iter().map(|&rule| rule.to_owned()).collect();
-    let fresh = encrypted(faulty(ram(layout()), &rules), Mode::Inline);
+    let fresh = encrypted(faulty(ram(layout()), &rules), DispatchMode::Inline);
     let mut driver = Driver::new(&fresh.gate, Setup::ALL[0]);
     for index in 3..6 {
         let write = driver.write_request(start(index), 4096, 1, 1);
@@ -156,7 +156,7 @@ fn reset_of_all_zones_beside_a_write_to_one_was_not_refused() {
 #[test]
 fn write_refused_for_want_of_an_open_zone_is_written_once_there_is_one() {
     for make in [ram, slow, over_slow] {
-        for mode in [Mode::Inline, Mode::Auto] {
+        for mode in [DispatchMode::Inline, DispatchMode::Auto] {
             let mut layout = layout();
             layout.max_open = 1;
             let fresh = encrypted(make(layout.check().unwrap()), mode);
@@ -185,7 +185,7 @@ fn write_refused_for_want_of_an_open_zone_is_written_once_there_is_one() {
 fn too_many_active_zones_are_refused_through_the_cipher() {
     let mut layout = layout();
     layout.max_active = 2;
-    let fresh = encrypted(ram(layout.check().unwrap()), Mode::Inline);
+    let fresh = encrypted(ram(layout.check().unwrap()), DispatchMode::Inline);
     let mut driver = Driver::new(&fresh.gate, Setup::ALL[0]);
     let mut write = |index, token| {
         let request = driver.write_request(start(index), 4096, 1, token);
@@ -204,7 +204,7 @@ fn too_many_active_zones_are_refused_through_the_cipher() {
 /// A queue that goes away with requests under way leaves its zones frozen, and others go on.
 #[test]
 fn queue_dropped_with_writes_in_flight_harms_no_other() {
-    for mode in [Mode::Inline, Mode::Auto] {
+    for mode in [DispatchMode::Inline, DispatchMode::Auto] {
         let fresh = encrypted(slow(layout()), mode);
         let mut gone = Driver::new(&fresh.gate, Setup::ALL[0]);
         for count in 0..8 {
@@ -233,7 +233,7 @@ fn failed_durable_write_or_append_latches_and_a_refused_one_does_not() {
         for error in ["EIO", "ENOSPC"] {
             for append in [false, true] {
                 let rule = format!("write:nth=2:error={error}");
-                let fresh = encrypted(faulty(make(), &[rule]), Mode::Inline);
+                let fresh = encrypted(faulty(make(), &[rule]), DispatchMode::Inline);
                 let mut driver = Driver::new(&fresh.gate, Setup::ALL[0]);
                 let first = driver.write_request(start(3), 4096, 1, 1);
                 assert_eq!(driver.run(first).result, Ok(()));

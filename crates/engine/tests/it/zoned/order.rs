@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use cryptline_engine::dispatch::Mode;
+use cryptline_engine::dispatch::DispatchMode;
 use cryptline_engine::layer::zoned;
 use cryptline_engine::{Fault, Gate, Request, ZoneAction, ZoneCondition};
 use cryptline_testkit::model::ModelDisk;
@@ -184,15 +184,15 @@ in_order! {
     plain_slow_zones_take_requests_in_order => || ordered(slow(layout())), 32 * K, 600;
     plain_zones_over_a_slow_disk_take_requests_in_order => || ordered(over_slow(layout())), 32 * K, 600;
     plain_file_takes_requests_in_order => || ordered(file()), 32 * K, 1000;
-    inline_over_ram_takes_requests_in_order => || encrypted(ram(layout()), Mode::Inline), 64 * K, 1000;
-    inline_over_slow_zones_takes_requests_in_order => || encrypted(slow(layout()), Mode::Inline), 64 * K, 600;
-    inline_over_a_file_takes_requests_in_order => || encrypted(file(), Mode::Inline), 64 * K, 600;
-    auto_over_ram_takes_requests_in_order => || encrypted(ram(layout()), Mode::Auto), 256 * K, 600;
-    auto_over_slow_zones_takes_requests_in_order => || encrypted(slow(layout()), Mode::Auto), 256 * K, 600;
-    auto_over_a_slow_disk_takes_requests_in_order => || encrypted(over_slow(layout()), Mode::Auto), 256 * K, 600;
-    auto_over_a_file_takes_requests_in_order => || encrypted(file(), Mode::Auto), 256 * K, 600;
-    queue_over_ram_takes_requests_in_order => || encrypted(ram(layout()), Mode::Queue), 256 * K, 400;
-    queue_over_slow_zones_takes_requests_in_order => || encrypted(slow(layout()), Mode::Queue), 256 * K, 400;
+    inline_over_ram_takes_requests_in_order => || encrypted(ram(layout()), DispatchMode::Inline), 64 * K, 1000;
+    inline_over_slow_zones_takes_requests_in_order => || encrypted(slow(layout()), DispatchMode::Inline), 64 * K, 600;
+    inline_over_a_file_takes_requests_in_order => || encrypted(file(), DispatchMode::Inline), 64 * K, 600;
+    auto_over_ram_takes_requests_in_order => || encrypted(ram(layout()), DispatchMode::Auto), 256 * K, 600;
+    auto_over_slow_zones_takes_requests_in_order => || encrypted(slow(layout()), DispatchMode::Auto), 256 * K, 600;
+    auto_over_a_slow_disk_takes_requests_in_order => || encrypted(over_slow(layout()), DispatchMode::Auto), 256 * K, 600;
+    auto_over_a_file_takes_requests_in_order => || encrypted(file(), DispatchMode::Auto), 256 * K, 600;
+    queue_over_ram_takes_requests_in_order => || encrypted(ram(layout()), DispatchMode::Queue), 256 * K, 400;
+    queue_over_slow_zones_takes_requests_in_order => || encrypted(slow(layout()), DispatchMode::Queue), 256 * K, 400;
 }
 
 fn ordered(lower: Fresh) -> Fresh {
@@ -203,7 +203,7 @@ fn ordered(lower: Fresh) -> Fresh {
 #[test]
 fn appends_of_several_threads_each_get_a_place_of_their_own() {
     for make in [|| ram(layout()), || slow(layout()), || over_slow(layout()), file] {
-        for mode in [Mode::Inline, Mode::Auto] {
+        for mode in [DispatchMode::Inline, DispatchMode::Auto] {
             let fresh = encrypted(make(), mode);
             let places = std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..3u64)
@@ -251,7 +251,7 @@ fn append_many(gate: &Gate, thread: u64) -> Vec<(u64, u64)> {
 /// Threads that write to one zone in turns, each when the other's write has ended.
 #[test]
 fn writes_of_two_threads_in_turns_all_arrive() {
-    let fresh = encrypted(slow(layout()), Mode::Auto);
+    let fresh = encrypted(slow(layout()), DispatchMode::Auto);
     let turn = std::sync::atomic::AtomicU64::new(0);
     let count = 60;
     std::thread::scope(|scope| {
@@ -286,7 +286,7 @@ fn writes_of_two_threads_in_turns_all_arrive() {
 fn what_is_written_is_what_the_cipher_makes_of_its_place() {
     let lower = ram(layout());
     let below = lower.gate.clone();
-    let fresh = encrypted(lower, Mode::Inline);
+    let fresh = encrypted(lower, DispatchMode::Inline);
     let mut driver = Driver::new(&fresh.gate, Setup::ALL[0]);
     let mut data = driver.buffer(8192);
     data.fill(7);

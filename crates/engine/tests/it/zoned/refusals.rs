@@ -1,6 +1,6 @@
 //! Refusals of the gate and the layers.
 
-use cryptline_engine::dispatch::Mode;
+use cryptline_engine::dispatch::DispatchMode;
 use cryptline_engine::layer::{CryptOptions, zoned};
 use cryptline_engine::{Fault, Request, ZoneAction, ZoneCondition};
 use cryptline_testkit::suite::devices::{self, Layout};
@@ -10,7 +10,7 @@ use crate::zoned::common::*;
 
 /// A plain zoned device and an encrypted one.
 fn both() -> [Fresh; 2] {
-    [ram(layout()), encrypted(ram(layout()), Mode::Inline)]
+    [ram(layout()), encrypted(ram(layout()), DispatchMode::Inline)]
 }
 
 #[test]

@@ -14,11 +14,11 @@ mod to_luks2;
 use std::io::{Cursor, Read, Seek, Write};
 
 use super::{Edit, wipe};
-use crate::area::Extent;
+use crate::area::Area;
 use crate::device::{flush, read_at, to_u64, write_at};
 use crate::error::Error;
-use crate::options::{Version, parameters};
-use crate::{Header, luks1};
+use crate::options::{LuksVersion, parameters};
+use crate::{LuksHeader, luks1};
 
 /// Bytes that are written whole or not at all.
 const SECTOR: usize = 512;
@@ -37,7 +37,7 @@ pub struct Conversion<'a> {
     /// Each is durable before the next is begun.
     epochs: Vec<Writes>,
     /// Ranges that belonged to the old header, and may still be read.
-    wiped: Vec<Extent>,
+    wiped: Vec<Area>,
 }
 
 impl Edit {
@@ -46,13 +46,18 @@ impl Edit {
     /// # Errors
     /// [`Error::Parameters`] for what the other version cannot have, [`Error::NoRoom`]; why the header must be left
     /// alone.
-    pub fn convert(&self, to: Version, device: &mut (impl Read + Seek), size: u64) -> Result<Conversion<'_>, Error> {
+    pub fn convert(
+        &self,
+        to: LuksVersion,
+        device: &mut (impl Read + Seek),
+        size: u64,
+    ) -> Result<Conversion<'_>, Error> {
         self.check_usable()?;
         match (&self.header, to) {
-            (Header::V1(header), Version::Luks2) => to_luks2::plan(self, header, device, size),
-            (Header::V2(header), Version::Luks1) => to_luks1::plan(self, header, size),
-            (Header::V1(_), Version::Luks1) => Err(parameters("it is LUKS1 already")),
-            (Header::V2(_), Version::Luks2) => Err(parameters("it is LUKS2 already")),
+            (LuksHeader::V1(header), LuksVersion::Luks2) => to_luks2::plan(self, header, device, size),
+            (LuksHeader::V2(header), LuksVersion::Luks1) => to_luks1::plan(self, header, size),
+            (LuksHeader::V1(_), LuksVersion::Luks1) => Err(parameters("it is LUKS1 already")),
+            (LuksHeader::V2(_), LuksVersion::Luks2) => Err(parameters("it is LUKS2 already")),
         }
     }
 }
@@ -64,7 +69,7 @@ impl Conversion<'_> {
     /// # Errors
     /// [`Error::ChangedMeanwhile`], with nothing written; [`Error::NotWiped`], with everything changed; [`Error::Io`],
     /// with the old header or the new one in place.
-    pub fn commit(self, device: &mut (impl Read + Write + Seek), size: u64) -> Result<Header, Error> {
+    pub fn commit(self, device: &mut (impl Read + Write + Seek), size: u64) -> Result<LuksHeader, Error> {
         self.edit.check_unchanged(device, size)?;
         let end = self.check_result(device, size)?;
         for epoch in &self.epochs {

@@ -5,12 +5,12 @@ use std::io::Cursor;
 use serde_json::{Value, json};
 
 use crate::edit::Edit;
-use crate::format::{FormatOptions, KdfKind, Version};
+use crate::format::{FormatOptions, KdfKind, LuksVersion};
 use crate::testing::{Image, cheap_options};
 use crate::{Error, ErrorKind};
 
 fn image(change: impl FnOnce(&mut FormatOptions)) -> Image {
-    let mut options = cheap_options(Version::Luks2);
+    let mut options = cheap_options(LuksVersion::Luks2);
     options.kdf = Some(KdfKind::Pbkdf2);
     options.cost.iterations = Some(1000);
     options.key_len = 32;
@@ -20,7 +20,7 @@ fn image(change: impl FnOnce(&mut FormatOptions)) -> Image {
     Image::format((2 << 20) + 4096, &options)
 }
 
-fn error_of(image: &Image, to: Version) -> Error {
+fn error_of(image: &Image, to: LuksVersion) -> Error {
     let size = image.bytes.len() as u64;
     let mut device = Cursor::new(&image.bytes);
     let edit = Edit::load(&mut device, size).unwrap();
@@ -29,7 +29,7 @@ fn error_of(image: &Image, to: Version) -> Error {
 
 #[track_caller]
 fn refused(image: &Image, why: &str) {
-    let error = error_of(image, Version::Luks1);
+    let error = error_of(image, LuksVersion::Luks1);
     assert_eq!(error.kind(), ErrorKind::Parameters, "{error}");
     assert!(error.to_string().contains(why), "{error}");
 }
@@ -84,7 +84,7 @@ fn header_that_would_not_open_is_not_written() {
     longer.resize(2 << 20, 0);
     let mut device = Cursor::new(longer);
     let edit = Edit::load(&mut device, 2 << 20).unwrap();
-    let conversion = edit.convert(Version::Luks1, &mut device, 2 << 20).unwrap();
+    let conversion = edit.convert(LuksVersion::Luks1, &mut device, 2 << 20).unwrap();
     let mut device = Cursor::new(image.bytes.clone());
     let error = conversion.commit(&mut device, 600 << 10).unwrap_err();
     assert!(error.to_string().contains("would not open"), "{error}");
@@ -94,8 +94,8 @@ fn header_that_would_not_open_is_not_written() {
 #[test]
 fn same_version_is_refused() {
     let image = image(|_| {});
-    assert_eq!(error_of(&image, Version::Luks2).to_string(), "it is LUKS2 already");
-    assert_eq!(error_of(&Image::luks1(), Version::Luks1).to_string(), "it is LUKS1 already");
+    assert_eq!(error_of(&image, LuksVersion::Luks2).to_string(), "it is LUKS2 already");
+    assert_eq!(error_of(&Image::luks1(), LuksVersion::Luks1).to_string(), "it is LUKS1 already");
 }
 
 /// They would lie where LUKS2 has its key slots, the moved one first.
@@ -107,9 +107,9 @@ fn luks1_with_metadata_of_luksmeta_behind_its_key_slots_is_left_alone() {
     image.bytes[behind..behind + 4096].fill(7);
     let size = image.bytes.len() as u64;
     let edit = Edit::load(&mut Cursor::new(&image.bytes), size).unwrap();
-    assert!(edit.convert(Version::Luks2, &mut Cursor::new(&image.bytes), size).is_ok());
+    assert!(edit.convert(LuksVersion::Luks2, &mut Cursor::new(&image.bytes), size).is_ok());
     image.bytes[behind..behind + 8].copy_from_slice(b"LUKSMETA");
-    let error = error_of(&image, Version::Luks2);
+    let error = error_of(&image, LuksVersion::Luks2);
     assert_eq!(error.kind(), ErrorKind::Parameters, "{error}");
     assert!(error.to_string().contains("luksmeta"), "{error}");
 }

@@ -1,20 +1,20 @@
 //! LUKS2 → LUKS1. Key material stays where it is: LUKS1 says for each slot where that is.
 
 use super::{Conversion, SECTOR, checked_uuid};
-use crate::area::{Extent, first_gap, stripes_len};
+use crate::area::{Area, first_gap, stripes_len};
 use crate::device::to_u64;
 use crate::edit::Edit;
 use crate::error::{Error, quote};
 use crate::kdf::{Kdf, SALT_LEN};
-use crate::luks1::{self, DIGEST_LEN, HEADER_LEN, SLOTS, Slot, WORD_LEN_MAX};
-use crate::luks2::Header;
+use crate::luks1::{self, DIGEST_LEN, HEADER_LEN, KeySlot, SLOTS, WORD_LEN_MAX};
+use crate::luks2::Luks2Header;
 use crate::luks2::binary::BINARY_LEN;
 use crate::luks2::format::AREA_ALIGNMENT;
-use crate::luks2::metadata::{Crypt, Digest, Keyslot, Priority};
+use crate::luks2::metadata::{CryptSegment, Digest, Keyslot, Priority};
 use crate::luks2::validate::header_end;
 use crate::options::parameters;
 
-pub(super) fn plan<'a>(edit: &'a Edit, header: &Header, size: u64) -> Result<Conversion<'a>, Error> {
+pub(super) fn plan<'a>(edit: &'a Edit, header: &Luks2Header, size: u64) -> Result<Conversion<'a>, Error> {
     // The secondary copy is all there is for a moment.
     if !header.copies_agree() {
         return Err(cannot("its two copies are not the same; repair it first"));
@@ -32,7 +32,7 @@ pub(super) fn plan<'a>(edit: &'a Edit, header: &Header, size: u64) -> Result<Con
             // It would be found if the new header were damaged.
             vec![(copy_size, vec![0; SECTOR])],
         ],
-        wiped: vec![Extent { offset, size: 2 * copy_size - offset }],
+        wiped: vec![Area { offset, size: 2 * copy_size - offset }],
     })
 }
 
@@ -40,7 +40,7 @@ fn cannot(why: impl std::fmt::Display) -> Error {
     parameters(format!("it cannot become LUKS1: {why}"))
 }
 
-fn luks1_of(header: &Header, size: u64) -> Result<luks1::Header, Error> {
+fn luks1_of(header: &Luks2Header, size: u64) -> Result<luks1::Luks1Header, Error> {
     let (offset, crypt) = only_segment(header)?;
     let digest = only_digest(header)?;
     let (digest_kdf, value) =
@@ -68,7 +68,7 @@ fn luks1_of(header: &Header, size: u64) -> Result<luks1::Header, Error> {
     };
     // Where data begins says nothing about the file of a detached header.
     let end = end.min(size);
-    Ok(luks1::Header {
+    Ok(luks1::Luks1Header {
         sectors: places(&slots, key_len, end)?,
         cipher_name: name.to_owned(),
         cipher_mode: mode.to_owned(),
@@ -89,7 +89,7 @@ fn luks1_of(header: &Header, size: u64) -> Result<luks1::Header, Error> {
 }
 
 /// Where the data begins, and how it is encrypted.
-fn only_segment(header: &Header) -> Result<(u64, &Crypt), Error> {
+fn only_segment(header: &Luks2Header) -> Result<(u64, &CryptSegment), Error> {
     let metadata = &header.metadata;
     if !metadata.tokens.is_empty() {
         return Err(cannot("it has tokens; remove them first"));
@@ -120,7 +120,7 @@ fn only_segment(header: &Header) -> Result<(u64, &Crypt), Error> {
     Ok((segment.offset, crypt))
 }
 
-fn only_digest(header: &Header) -> Result<&Digest, Error> {
+fn only_digest(header: &Luks2Header) -> Result<&Digest, Error> {
     let (_, digest) = header.data_digest()?;
     if header.metadata.digests.len() > 1 {
         return Err(cannot("it has key slots for other keys than that of the volume"));
@@ -128,7 +128,7 @@ fn only_digest(header: &Header) -> Result<&Digest, Error> {
     Ok(digest)
 }
 
-fn slot_of(slot: &Keyslot, crypt: &Crypt, hash: &str, key_len: u32) -> Result<Slot, String> {
+fn slot_of(slot: &Keyslot, crypt: &CryptSegment, hash: &str, key_len: u32) -> Result<KeySlot, String> {
     let Some(luks2) = &slot.luks2 else {
         return Err("is of a type that LUKS1 has not".to_owned());
     };
@@ -147,7 +147,7 @@ fn slot_of(slot: &Keyslot, crypt: &Crypt, hash: &str, key_len: u32) -> Result<Sl
         return Err("has another cipher than the data".to_owned());
     }
     let sector = sector(slot.area.offset).ok_or("is in a place that LUKS1 cannot name")?;
-    Ok(Slot { iterations, salt, sector })
+    Ok(KeySlot { iterations, salt, sector })
 }
 
 fn pbkdf2(kdf: &Kdf) -> Option<(&str, u32, [u8; SALT_LEN])> {
@@ -162,7 +162,7 @@ fn sector(offset: u64) -> Option<u32> {
 }
 
 /// Where all eight slots are; those that are free, wherever there is room before `end`.
-fn places(slots: &[Option<Slot>; SLOTS], key_len: u32, end: u64) -> Result<[u32; SLOTS], Error> {
+fn places(slots: &[Option<KeySlot>; SLOTS], key_len: u32, end: u64) -> Result<[u32; SLOTS], Error> {
     let size = stripes_len(key_len).next_multiple_of(AREA_ALIGNMENT);
     let active = slots.iter().flatten();
     let mut taken: Vec<_> = active.map(|slot| slot.extent(key_len)).collect();

@@ -9,14 +9,14 @@ use base64ct::{Base64, Encoding};
 use serde_json::{Map, Value, json};
 
 use super::{Conversion, SECTOR, checked_uuid};
-use crate::area::{Extent, first_gap, stripes_len};
+use crate::area::{Area, first_gap, stripes_len};
 use crate::device::{read_at, to_u64};
 use crate::edit::Edit;
 use crate::error::Error;
 use crate::kdf::Kdf;
-use crate::luks1::{Header, SLOTS, hash, slot_start};
-use crate::luks2::binary::{BINARY_LEN, Binary, Copy};
-use crate::luks2::format::{AREA_ALIGNMENT, COPY_SIZE, DATA_OFFSET_DEFAULT, NewSlot, copy_salt, keyslot_json};
+use crate::luks1::{Luks1Header, SLOTS, hash, slot_start};
+use crate::luks2::binary::{BINARY_LEN, Binary, HeaderCopy};
+use crate::luks2::format::{AREA_ALIGNMENT, COPY_SIZE, DATA_OFFSET_DEFAULT, FormatSlot, copy_salt, keyslot_json};
 use crate::luks2::parse_metadata;
 use crate::luks2::validate::KEYSLOTS_SIZE_MAX;
 use crate::options::parameters;
@@ -29,12 +29,12 @@ const LUKSMETA_ALIGNMENT: u64 = 4096;
 
 pub(super) fn plan<'a>(
     edit: &'a Edit,
-    header: &Header,
+    header: &Luks1Header,
     device: &mut (impl Read + Seek),
     size: u64,
 ) -> Result<Conversion<'a>, Error> {
     check_behind_slots(header, device, size)?;
-    let layout = Layout::new(header)?;
+    let layout = ConvertedLayout::new(header)?;
     let json = metadata(header, &layout)?.to_string();
     let area = [json.as_bytes(), &[0]].concat();
     let checked = parse_metadata(&area, COPY_SIZE);
@@ -44,13 +44,13 @@ pub(super) fn plan<'a>(
         epoch: 1,
         label: String::new(),
         checksum_hash: "sha256".into(),
-        salt: copy_salt(Copy::Secondary, &Random::Kernel)?,
+        salt: copy_salt(HeaderCopy::Secondary, &Random::Kernel)?,
         uuid: checked_uuid(&header.uuid)?.to_owned(),
         subsystem: String::new(),
     };
-    let secondary = binary.encode(Copy::Secondary, json.as_bytes());
-    let salt = copy_salt(Copy::Primary, &Random::Kernel)?;
-    let primary = Binary { salt, ..binary }.encode(Copy::Primary, json.as_bytes());
+    let secondary = binary.encode(HeaderCopy::Secondary, json.as_bytes());
+    let salt = copy_salt(HeaderCopy::Primary, &Random::Kernel)?;
+    let primary = Binary { salt, ..binary }.encode(HeaderCopy::Primary, json.as_bytes());
     let mut epochs = layout.moves(edit, device)?;
     if size < layout.end() {
         // That of a detached header: cryptsetup wants its file to have all of the place for key slots.
@@ -67,9 +67,9 @@ pub(super) fn plan<'a>(
 
 /// LUKS2 takes what lies between the key slots of LUKS1 and the data for its own. There old key material may be, or
 /// zeros, or what luksmeta has put there.
-fn check_behind_slots(header: &Header, device: &mut (impl Read + Seek), size: u64) -> Result<(), Error> {
-    let places = header.sectors.iter().map(|&it| Extent::of_stripes(u64::from(it) * 512, header.key_len));
-    let end = places.filter_map(Extent::end).max().unwrap_or(0);
+fn check_behind_slots(header: &Luks1Header, device: &mut (impl Read + Seek), size: u64) -> Result<(), Error> {
+    let places = header.sectors.iter().map(|&it| Area::of_stripes(u64::from(it) * 512, header.key_len));
+    let end = places.filter_map(Area::end).max().unwrap_or(0);
     let offset = end.next_multiple_of(LUKSMETA_ALIGNMENT);
     let mut magic = LUKSMETA.map(|_| 0);
     if offset + to_u64(magic.len()) > size {
@@ -87,19 +87,19 @@ fn check_behind_slots(header: &Header, device: &mut (impl Read + Seek), size: u6
 }
 
 /// Where key slots are and will be.
-struct Layout {
+struct ConvertedLayout {
     keyslots_size: u64,
     /// All eight, free ones too, in bytes.
     offsets: [u64; SLOTS],
     /// From where to where.
-    moved: Vec<(Extent, Extent)>,
+    moved: Vec<(Area, Area)>,
     /// Bytes of the stripes, and of the place for them.
     stripes: u64,
     size: u64,
 }
 
-impl Layout {
-    fn new(header: &Header) -> Result<Self, Error> {
+impl ConvertedLayout {
+    fn new(header: &Luks1Header) -> Result<Self, Error> {
         let stripes = stripes_len(header.key_len);
         let size = stripes.next_multiple_of(AREA_ALIGNMENT);
         let end = match u64::from(header.payload_sector) * 512 {
@@ -127,13 +127,13 @@ impl Layout {
         2 * COPY_SIZE + self.keyslots_size
     }
 
-    fn place(&self, offset: u64) -> Extent {
+    fn place(&self, offset: u64) -> Area {
         let size = self.size;
-        Extent { offset, size }
+        Area { offset, size }
     }
 
     /// Tells if a LUKS2 header can have the key slot there.
-    fn fits(&self, header: &Header, number: usize, offset: u64) -> bool {
+    fn fits(&self, header: &Luks1Header, number: usize, offset: u64) -> bool {
         let place = self.place(offset);
         let mut others = header.active_slots().filter(|(it, _)| *it as usize != number);
         offset.is_multiple_of(AREA_ALIGNMENT)
@@ -144,10 +144,10 @@ impl Layout {
 
     /// Moves a key slot to where nothing is, or to the place of a slot that is free, which takes its place. Those must be
     /// told in the same sector: between two, no two slots may be in one place.
-    fn make_room(&mut self, header: &Header, number: usize) -> Result<(), Error> {
+    fn make_room(&mut self, header: &Luks1Header, number: usize) -> Result<(), Error> {
         let from = self.offsets[number];
         let size = self.stripes;
-        let at = |offset| Extent { offset, size };
+        let at = |offset| Area { offset, size };
         let mut taken: Vec<_> = self.offsets.iter().map(|&it| self.place(it)).collect();
         taken.extend(self.moved.iter().map(|(from, _)| *from));
         let gap = first_gap(&mut taken, 2 * COPY_SIZE, self.end(), self.size);
@@ -201,11 +201,11 @@ impl Layout {
     }
 
     /// Returns the key material that was moved, as far as the new header does not lie over it.
-    fn left_behind(&self) -> Vec<Extent> {
+    fn left_behind(&self) -> Vec<Area> {
         let old = self.moved.iter().filter_map(|(from, _)| {
             let offset = from.offset.max(2 * COPY_SIZE);
             let size = from.end()?.checked_sub(offset)?;
-            Some(Extent { offset, size })
+            Some(Area { offset, size })
         });
         old.collect()
     }
@@ -216,11 +216,11 @@ fn sector_of(slot: usize) -> usize {
     (slot_start(slot) + 40) / SECTOR
 }
 
-fn metadata(header: &Header, layout: &Layout) -> Result<Value, Error> {
+fn metadata(header: &Luks1Header, layout: &ConvertedLayout) -> Result<Value, Error> {
     let hash = hash(&header.hash)?.name();
     let mut keyslots = Map::new();
     for (number, slot) in header.active_slots() {
-        let new = NewSlot {
+        let new = FormatSlot {
             kdf: Kdf::Pbkdf2 { hash: hash.to_owned(), iterations: slot.iterations, salt: slot.salt.to_vec() },
             encryption: header.encryption(),
             encryption_key_len: header.key_len,

@@ -7,20 +7,20 @@ use cryptline_nbd::{NbdError, RequestHeader, reply};
 use cryptline_sys::is_zero;
 
 use super::super::status;
-use super::{Form, NbdWire, Part, Tag};
-use crate::lane::{CHUNK, Room};
+use super::{NbdReplyForm, NbdTag, NbdWire, WaitingChunk};
+use crate::lane::{CHUNK, LaneRoom};
 use crate::stats::OperationKind;
 
 impl NbdWire {
     /// Data that was read: sent, or kept until its read is whole.
-    pub(super) fn send_data(&mut self, tag: Tag, at: u64, data: Buffer, last: bool) {
+    pub(super) fn send_data(&mut self, tag: NbdTag, at: u64, data: Buffer, last: bool) {
         let batch = &mut self.transport.filling;
         let len = data.len();
         match tag.form {
-            Form::Chunks { offset } => {
+            NbdReplyForm::Chunks { offset } => {
                 let offset = offset + at;
                 let wire_len = u32::try_from(len).unwrap_or(CHUNK);
-                let last = if last { reply::Last::Yes } else { reply::Last::No };
+                let last = if last { reply::ChunkPosition::Yes } else { reply::ChunkPosition::No };
                 if is_zero(&data) {
                     batch.push_header(&reply::offset_hole(tag.cookie, offset, wire_len, last));
                 } else {
@@ -28,31 +28,31 @@ impl NbdWire {
                     batch.push_payload(data, 0, len);
                 }
             }
-            Form::Whole { length, .. } if length <= CHUNK => {
+            NbdReplyForm::Whole { length, .. } if length <= CHUNK => {
                 batch.push_header(&reply::simple(tag.cookie, Ok(())));
                 batch.push_payload(data, 0, len);
             }
-            Form::Whole { number, .. } => self.parts.push(Part { read: number, at, data }),
-            Form::Plain | Form::FastZero => {}
+            NbdReplyForm::Whole { number, .. } => self.parts.push(WaitingChunk { read: number, at, data }),
+            NbdReplyForm::Plain | NbdReplyForm::FastZero => {}
         }
     }
 
     /// Answers a request that is over.
-    pub(super) fn send_end(&mut self, tag: Tag, result: Result<(), Fault>) {
+    pub(super) fn send_end(&mut self, tag: NbdTag, result: Result<(), Fault>) {
         let outcome = result.map_err(|fault| error_of(fault, tag.form));
         match (tag.form, outcome) {
             // Its last chunk said so.
-            (Form::Chunks { .. }, Ok(())) => {}
-            (Form::Chunks { .. }, Err(error)) => self.refuse(tag.cookie, error),
+            (NbdReplyForm::Chunks { .. }, Ok(())) => {}
+            (NbdReplyForm::Chunks { .. }, Err(error)) => self.refuse(tag.cookie, error),
             // Its header went before its data.
-            (Form::Whole { length, .. }, Ok(())) if length <= CHUNK => {}
-            (Form::Whole { number, .. }, Ok(())) => {
+            (NbdReplyForm::Whole { length, .. }, Ok(())) if length <= CHUNK => {}
+            (NbdReplyForm::Whole { number, .. }, Ok(())) => {
                 self.send_simple(tag.cookie, Ok(()));
                 self.send_parts(number);
             }
             (form, outcome) => {
                 self.send_simple(tag.cookie, outcome);
-                if let Form::Whole { number, .. } = form {
+                if let NbdReplyForm::Whole { number, .. } = form {
                     self.parts.retain(|part| part.read != number);
                 }
             }
@@ -67,7 +67,7 @@ impl NbdWire {
     /// Sends a read's parts in their order.
     fn send_parts(&mut self, read: u64) {
         let mut next = 0;
-        let is_next = |part: &Part, next| (part.read, part.at) == (read, next);
+        let is_next = |part: &WaitingChunk, next| (part.read, part.at) == (read, next);
         while let Some(index) = self.parts.iter().position(|part| is_next(part, next)) {
             let data = self.parts.swap_remove(index).data;
             let len = data.len();
@@ -84,7 +84,7 @@ impl NbdWire {
     }
 
     /// `false` where it could not be told.
-    pub(super) fn block_status(&mut self, header: &RequestHeader, req_one: bool, room: &Room) -> bool {
+    pub(super) fn block_status(&mut self, header: &RequestHeader, req_one: bool, room: &LaneRoom) -> bool {
         let started = self.terms.meter.is_some().then(Instant::now);
         let status = status::block_status(&self.terms.gate, header, req_one, room, self.terms.context);
         let Some((buffer, len)) = status else {
@@ -99,10 +99,10 @@ impl NbdWire {
     }
 }
 
-fn error_of(fault: Fault, form: Form) -> NbdError {
+fn error_of(fault: Fault, form: NbdReplyForm) -> NbdError {
     match (fault, form) {
         // The only request that may be answered so.
-        (Fault::NotSupported, Form::FastZero) => NbdError::NotSup,
+        (Fault::NotSupported, NbdReplyForm::FastZero) => NbdError::NotSup,
         (Fault::Busy, _) => NbdError::NoMem,
         (fault, _) => NbdError::from_errno(fault.errno()),
     }
@@ -116,8 +116,8 @@ mod tests {
 
     #[test]
     fn faults_have_the_numbers_that_the_protocol_allows() {
-        let whole = Form::Whole { number: 1, length: 512 };
-        for form in [Form::Plain, Form::Chunks { offset: 0 }, whole] {
+        let whole = NbdReplyForm::Whole { number: 1, length: 512 };
+        for form in [NbdReplyForm::Plain, NbdReplyForm::Chunks { offset: 0 }, whole] {
             for (fault, expected) in [
                 (Fault::OutOfRange, NbdError::Inval),
                 (Fault::Misaligned, NbdError::Inval),
@@ -134,7 +134,7 @@ mod tests {
                 assert_eq!(error_of(fault, form), expected, "{fault:?}");
             }
         }
-        assert_eq!(error_of(Fault::NotSupported, Form::FastZero), NbdError::NotSup);
-        assert_eq!(error_of(Fault::NoSpace, Form::FastZero), NbdError::NoSpc);
+        assert_eq!(error_of(Fault::NotSupported, NbdReplyForm::FastZero), NbdError::NotSup);
+        assert_eq!(error_of(Fault::NoSpace, NbdReplyForm::FastZero), NbdError::NoSpc);
     }
 }

@@ -1,10 +1,10 @@
 //! Requests in: from received bytes to what a lane serves, and payloads into their buffers.
 
 use cryptline_engine::{Buffer, Ring};
-use cryptline_nbd::{Command, DRAIN_MAX, NbdError, Rejection, RequestHeader, parse_request, validate, wire};
+use cryptline_nbd::{DRAIN_MAX, NbdCommand, NbdError, Rejection, RequestHeader, parse_request, validate, wire};
 
-use super::{Expect, Form, NbdWire, REPLY_HEADER_RESERVE, REPLY_PARTS_RESERVE, Tag, Wanted};
-use crate::lane::{Asked, Brought, CHUNK, Chunk, Room, Taken, Work};
+use super::{Expect, NbdReplyForm, NbdTag, NbdWire, REPLY_HEADER_RESERVE, REPLY_PARTS_RESERVE, WantedChunk};
+use crate::lane::{Brought, CHUNK, LaneRoom, WireInput, WireRequest, Work, WriteChunk};
 use crate::stats::OperationKind;
 
 /// The rest of a payload is received straight into its buffer when it is at least this long;
@@ -15,8 +15,8 @@ const DIRECT_MIN: usize = 16 * 1024;
 const PIECE: usize = 128 * 1024;
 
 /// Outcome of one step with the received bytes.
-enum Step {
-    Taken(Taken<Tag>),
+enum IntakeStep {
+    Taken(WireInput<NbdTag>),
     /// Something was answered here, or thrown away.
     Again,
     /// More bytes are needed, or more room.
@@ -24,7 +24,7 @@ enum Step {
 }
 
 impl NbdWire {
-    pub(super) fn take_next(&mut self, room: &Room) -> Option<Taken<Tag>> {
+    pub(super) fn take_next(&mut self, room: &LaneRoom) -> Option<WireInput<NbdTag>> {
         while !self.closing {
             let step = match &self.expect {
                 Expect::Header => self.take_header(room),
@@ -32,9 +32,9 @@ impl NbdWire {
                 Expect::Drain { .. } => self.drain(),
             };
             match step {
-                Step::Taken(taken) => return Some(taken),
-                Step::Again => {}
-                Step::Wait => {
+                IntakeStep::Taken(taken) => return Some(taken),
+                IntakeStep::Again => {}
+                IntakeStep::Wait => {
                     let is_over = self.transport.ended && !self.is_short_of_room(room);
                     if is_over || self.transport.broken {
                         return self.close();
@@ -47,7 +47,7 @@ impl NbdWire {
     }
 
     /// Tells if what has arrived waits for something in flight to end.
-    fn is_short_of_room(&self, room: &Room) -> bool {
+    fn is_short_of_room(&self, room: &LaneRoom) -> bool {
         let unread = self.transport.unread().len();
         match &self.expect {
             Expect::Header => unread >= wire::REQUEST_LEN && !self.has_room(room),
@@ -58,7 +58,7 @@ impl NbdWire {
 
     /// Tells if something that has arrived can be taken now. A medium that answers at once makes room before anything
     /// is waited for, and no later event tells of it.
-    pub(super) fn can_take_more(&self, room: &Room) -> bool {
+    pub(super) fn can_take_more(&self, room: &LaneRoom) -> bool {
         let unread = self.transport.unread().len();
         match &self.expect {
             _ if self.closing => false,
@@ -71,19 +71,19 @@ impl NbdWire {
         }
     }
 
-    fn has_room(&self, room: &Room) -> bool {
+    fn has_room(&self, room: &LaneRoom) -> bool {
         let batch = &self.transport.filling;
         room.has_job() && batch.has_room(REPLY_HEADER_RESERVE, REPLY_PARTS_RESERVE)
     }
 
-    fn take_header(&mut self, room: &Room) -> Step {
+    fn take_header(&mut self, room: &LaneRoom) -> IntakeStep {
         if !self.has_room(room) {
-            return Step::Wait;
+            return IntakeStep::Wait;
         }
         let unread = self.transport.unread();
         let Some(bytes) = unread.first_chunk::<{ wire::REQUEST_LEN }>() else {
             let more = self.transport.refill();
-            return if more { Step::Again } else { Step::Wait };
+            return if more { IntakeStep::Again } else { IntakeStep::Wait };
         };
         let header = match parse_request(bytes) {
             Ok(header) => header,
@@ -91,7 +91,7 @@ impl NbdWire {
                 // Out of step: whatever follows would be taken for something else.
                 self.breach = Some(breach.to_string());
                 self.close();
-                return Step::Wait;
+                return IntakeStep::Wait;
             }
         };
         self.transport.consume(wire::REQUEST_LEN);
@@ -117,29 +117,29 @@ impl NbdWire {
     }
 
     /// Returns what the lane is to do for a request that may be carried out.
-    fn ask(&mut self, header: &RequestHeader, command: Command, room: &Room) -> Step {
-        let mut form = Form::Plain;
+    fn ask(&mut self, header: &RequestHeader, command: NbdCommand, room: &LaneRoom) -> IntakeStep {
+        let mut form = NbdReplyForm::Plain;
         let work = match command {
-            Command::Disconnect => {
+            NbdCommand::Disconnect => {
                 self.close();
-                return Step::Again;
+                return IntakeStep::Again;
             }
-            Command::BlockStatus { req_one } => {
+            NbdCommand::BlockStatus { req_one } => {
                 let is_told = self.block_status(header, req_one, room);
-                return if is_told { Step::Again } else { refused(header.command) };
+                return if is_told { IntakeStep::Again } else { refused(header.command) };
             }
             // One chunk is at least the 64 KiB that the protocol demands here.
-            Command::Read { df: true } if header.length > CHUNK => {
+            NbdCommand::Read { df: true } if header.length > CHUNK => {
                 self.refuse(header.cookie, NbdError::Overflow);
                 return refused(header.command);
             }
-            Command::Read { .. } => {
+            NbdCommand::Read { .. } => {
                 form = self.form_of_read(header);
-                let whole = matches!(form, Form::Whole { .. });
+                let whole = matches!(form, NbdReplyForm::Whole { .. });
                 Work::Read { whole }
             }
-            Command::Cache => Work::Cache,
-            Command::Write { fua } => {
+            NbdCommand::Cache => Work::Cache,
+            NbdCommand::Write { fua } => {
                 self.expect = Expect::Payload {
                     left: header.length.into(),
                     // Each piece of a durable write waits for the medium.
@@ -148,55 +148,55 @@ impl NbdWire {
                 };
                 Work::Write { durable: fua }
             }
-            Command::Flush => Work::Flush,
-            Command::Trim { fua } => Work::Discard { durable: fua },
-            Command::WriteZeroes { fua, no_hole, fast_zero } => {
+            NbdCommand::Flush => Work::Flush,
+            NbdCommand::Trim { fua } => Work::Discard { durable: fua },
+            NbdCommand::WriteZeroes { fua, no_hole, fast_zero } => {
                 if fast_zero {
-                    form = Form::FastZero;
+                    form = NbdReplyForm::FastZero;
                 }
                 Work::Zero { durable: fua, fast: fast_zero, may_unmap: !no_hole }
             }
         };
         let cookie = header.cookie;
-        Step::Taken(Taken::Asked(Asked {
-            tag: Tag { cookie, form },
+        IntakeStep::Taken(WireInput::Asked(WireRequest {
+            tag: NbdTag { cookie, form },
             work,
             offset: header.offset,
             length: header.length.into(),
         }))
     }
 
-    fn form_of_read(&mut self, header: &RequestHeader) -> Form {
+    fn form_of_read(&mut self, header: &RequestHeader) -> NbdReplyForm {
         self.reads += 1;
         if self.terms.limits.structured_replies {
             let offset = header.offset;
-            Form::Chunks { offset }
+            NbdReplyForm::Chunks { offset }
         } else {
-            Form::Whole { number: self.reads, length: header.length }
+            NbdReplyForm::Whole { number: self.reads, length: header.length }
         }
     }
 
-    pub(super) fn bring_payload(&mut self, chunk: Chunk, room: &Room) -> Brought {
+    pub(super) fn bring_payload(&mut self, chunk: WriteChunk, room: &LaneRoom) -> Brought {
         let Expect::Payload { most, wanted, .. } = &mut self.expect else {
             return Brought::Never;
         };
-        *wanted = Some(Wanted { job: chunk.job, len: chunk.len.min(*most), buffer: None, filled: 0 });
+        *wanted = Some(WantedChunk { job: chunk.job, len: chunk.len.min(*most), buffer: None, filled: 0 });
         self.fill(room).map_or(Brought::Later, Brought::Now)
     }
 
-    fn take_payload(&mut self, room: &Room) -> Step {
+    fn take_payload(&mut self, room: &LaneRoom) -> IntakeStep {
         let Expect::Payload { wanted: Some(wanted), .. } = &self.expect else {
-            return Step::Wait;
+            return IntakeStep::Wait;
         };
         let job = wanted.job;
         match self.fill(room) {
-            Some(data) => Step::Taken(Taken::Bytes(job, Some(data))),
-            None => Step::Wait,
+            Some(data) => IntakeStep::Taken(WireInput::Bytes(job, Some(data))),
+            None => IntakeStep::Wait,
         }
     }
 
     /// The chunk that the lane waits for, where all of it has arrived.
-    fn fill(&mut self, room: &Room) -> Option<Buffer> {
+    fn fill(&mut self, room: &LaneRoom) -> Option<Buffer> {
         let Expect::Payload { left, most, wanted: Some(wanted) } = &mut self.expect else {
             return None;
         };
@@ -223,9 +223,9 @@ impl NbdWire {
         data
     }
 
-    fn drain(&mut self) -> Step {
+    fn drain(&mut self) -> IntakeStep {
         let Expect::Drain { left, cookie, error } = &mut self.expect else {
-            return Step::Again;
+            return IntakeStep::Again;
         };
         let taken = self.transport.unread().len().min(*left);
         *left -= taken;
@@ -236,10 +236,10 @@ impl NbdWire {
             self.refuse(cookie, error);
         }
         let more = taken > 0 && !self.transport.unread().is_empty();
-        if finished || more { Step::Again } else { Step::Wait }
+        if finished || more { IntakeStep::Again } else { IntakeStep::Wait }
     }
 
-    pub(super) fn receive(&mut self, ring: &mut Ring, room: &Room) {
+    pub(super) fn receive(&mut self, ring: &mut Ring, room: &LaneRoom) {
         if self.closing || self.transport.is_receiving() {
             return;
         }
@@ -263,19 +263,19 @@ impl NbdWire {
     }
 
     /// Takes no more requests. A payload that will not come is told to the lane that waits for it.
-    fn close(&mut self) -> Option<Taken<Tag>> {
+    fn close(&mut self) -> Option<WireInput<NbdTag>> {
         self.closing = true;
         self.transport.ended = true;
         match std::mem::replace(&mut self.expect, Expect::Header) {
-            Expect::Payload { wanted: Some(wanted), .. } => Some(Taken::Bytes(wanted.job, None)),
+            Expect::Payload { wanted: Some(wanted), .. } => Some(WireInput::Bytes(wanted.job, None)),
             _ => None,
         }
     }
 }
 
 /// A request with this command that is not carried out.
-fn refused(command: u16) -> Step {
-    Step::Taken(Taken::Refused(
+fn refused(command: u16) -> IntakeStep {
+    IntakeStep::Taken(WireInput::Refused(
         0,
         match command {
             wire::cmd::READ => OperationKind::Read,

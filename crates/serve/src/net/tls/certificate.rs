@@ -7,17 +7,17 @@ use rustls::pki_types::CertificateDer;
 use webpki::{EndEntityCert, Error};
 
 use super::der;
-use super::name::Name;
+use super::name::DistinguishedName;
 
 /// Of a certificate, the fields that are read here.
 #[derive(Clone, Debug)]
-pub struct Fields {
+pub struct CertificateFields {
     pub not_before: Time,
     pub not_after: Time,
-    pub subject: Name,
+    pub subject: DistinguishedName,
 }
 
-impl Fields {
+impl CertificateFields {
     /// `None` where the certificate is damaged before the end of these fields. No signature is verified.
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let mut rest = certificate.as_ref();
@@ -31,7 +31,7 @@ impl Fields {
         let _issuer = der::expect(&mut rest, der::SEQUENCE)?;
         let mut validity = der::expect(&mut rest, der::SEQUENCE)?;
         let (not_before, not_after) = (Time::take(&mut validity)?, Time::take(&mut validity)?);
-        let subject = Name::of_der(der::expect(&mut rest, der::SEQUENCE)?)?;
+        let subject = DistinguishedName::of_der(der::expect(&mut rest, der::SEQUENCE)?)?;
         validity.is_empty().then_some(Self { not_before, not_after, subject })
     }
 }

@@ -37,7 +37,7 @@ fn fields_are_those_that_openssl_shows() {
     let special = "/CN= #a\"+,;<>\\\\b /O=#x";
     for subject in ["/CN=alice", all, special, "/CN=alice+UID=7/O=x", &long, "/"] {
         let certificate = made(&openssl, folder.path(), subject, &["-days", "2"]);
-        let fields = Fields::of(&certificate).expect("read");
+        let fields = CertificateFields::of(&certificate).expect("read");
         assert_eq!(fields.subject.to_string(), told(&openssl, folder.path(), "-subject"), "{subject}");
         let (from, until) = (told(&openssl, folder.path(), "-startdate"), told(&openssl, folder.path(), "-enddate"));
         assert_eq!(fields.not_before.to_string().replace('T', " "), from);
@@ -46,7 +46,7 @@ fn fields_are_those_that_openssl_shows() {
         assert_eq!(days, Duration::from_secs(2 * 24 * 60 * 60));
         let ago = SystemTime::now().duration_since(fields.not_before.moment()).expect("earlier");
         assert!(ago < Duration::from_secs(600), "{ago:?}");
-        let again = Name::of_text(&fields.subject.to_string());
+        let again = DistinguishedName::of_text(&fields.subject.to_string());
         assert!(subject == "/" || again.as_ref() == Some(&fields.subject), "{again:?}");
     }
 }
@@ -58,14 +58,14 @@ fn damaged_certificate_is_read_as_another_or_not_at_all() {
     let certificate = made(&openssl, folder.path(), "/CN=alice+UID=7/O=Example", &["-days", "2"]);
     // All of it is inside two sequences that say how long they are.
     for length in 0..certificate.len() {
-        assert!(Fields::of(&certificate[..length].into()).is_none(), "{length}");
+        assert!(CertificateFields::of(&certificate[..length].into()).is_none(), "{length}");
     }
     for place in 0..certificate.len() {
         for bit in 0..8 {
             let mut bytes = certificate.to_vec();
             bytes[place] ^= 1 << bit;
             let bytes = CertificateDer::from(bytes);
-            if let Some(fields) = Fields::of(&bytes) {
+            if let Some(fields) = CertificateFields::of(&bytes) {
                 let _ = (fields.subject.to_string(), fields.not_before.moment(), fields.not_after.to_string());
             }
             let _ = (is_old_version(&bytes), host_of(&bytes));

@@ -14,25 +14,25 @@ use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, RootCertStore, SignatureScheme,
 };
 
-use super::certificate::{Fields, is_old_version};
-use super::{Read, Subject, TlsConfigError, certificates};
+use super::certificate::{CertificateFields, is_old_version};
+use super::{CertificateSubject, Read, TlsConfigError, certificates};
 
 /// Message about certificates that are older than the extensions that tell what they are for.
 pub const OLD_VERSION: &str = "it is an X.509 version 1 certificate, which says too little to be trusted; make it version 3 (openssl x509 -req -extfile FILE, with basicConstraints=CA:FALSE in FILE)";
 
 /// Parties that may use the server.
 #[derive(Clone, Debug, Default)]
-pub enum Clients {
+pub enum AllowedClients {
     /// Whoever connects.
     #[default]
     Anybody,
     /// Whoever has a certificate that the authority signed.
     Verified,
     /// Of those, the ones whose subject is one of these.
-    Named(Vec<Subject>),
+    Named(Vec<CertificateSubject>),
 }
 
-impl Clients {
+impl AllowedClients {
     /// Tells if they must show a certificate.
     #[must_use]
     pub fn are_verified(&self) -> bool {
@@ -68,7 +68,7 @@ impl Clients {
 struct Verifier {
     signed: Arc<dyn ClientCertVerifier>,
     /// Any subject where there is no list.
-    named: Option<Vec<Subject>>,
+    named: Option<Vec<CertificateSubject>>,
 }
 
 impl Verifier {
@@ -76,7 +76,7 @@ impl Verifier {
         let Some(named) = &self.named else {
             return Ok(());
         };
-        let fields = Fields::of(certificate);
+        let fields = CertificateFields::of(certificate);
         let subject = fields.ok_or_else(|| refused("the client's certificate cannot be read".to_owned()))?.subject;
         if named.iter().any(|one| one.fits(&subject)) {
             Ok(())

@@ -14,7 +14,7 @@ pub const FIELD_0: u8 = 0xa0;
 
 /// A value with its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Value<'a> {
+pub struct DerValue<'a> {
     pub tag: u8,
     pub bytes: &'a [u8],
     /// All of it, tag and length included.
@@ -22,7 +22,7 @@ pub struct Value<'a> {
 }
 
 /// Takes the value that `rest` begins with.
-pub fn take<'a>(rest: &mut &'a [u8]) -> Option<Value<'a>> {
+pub fn take<'a>(rest: &mut &'a [u8]) -> Option<DerValue<'a>> {
     let whole = *rest;
     let (&[tag, first], mut after) = whole.split_first_chunk()?;
     // Tags of several bytes are in no certificate.
@@ -42,7 +42,7 @@ pub fn take<'a>(rest: &mut &'a [u8]) -> Option<Value<'a>> {
     };
     let (bytes, after) = after.split_at_checked(length)?;
     *rest = after;
-    Some(Value { tag, bytes, whole: &whole[..whole.len() - after.len()] })
+    Some(DerValue { tag, bytes, whole: &whole[..whole.len() - after.len()] })
 }
 
 /// Takes a value that must have this tag.

@@ -39,11 +39,11 @@ const KINDS: [(&[&str], &str); 26] = [
 pub struct Attribute {
     /// The object identifier, with dots.
     pub kind: String,
-    value: Value,
+    value: NameValue,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Value {
+enum NameValue {
     Text(String),
     /// In no encoding that is read here.
     Der(Vec<u8>),
@@ -51,9 +51,9 @@ enum Value {
 
 /// A distinguished name: attributes, several of which may stand on one level. The order is that of certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Name(Vec<Vec<Attribute>>);
+pub struct DistinguishedName(Vec<Vec<Attribute>>);
 
-impl Name {
+impl DistinguishedName {
     /// From the contents of its sequence in a certificate.
     pub fn of_der(bytes: &[u8]) -> Option<Self> {
         let levels = der::each(bytes, |rest| {
@@ -86,7 +86,7 @@ impl Attribute {
         let mut fields = der::expect(rest, der::SEQUENCE)?;
         let kind = der::dotted(der::expect(&mut fields, der::OID)?)?;
         let value = der::take(&mut fields)?;
-        fields.is_empty().then(|| Self { kind, value: Value::of(value) })
+        fields.is_empty().then(|| Self { kind, value: NameValue::of(value) })
     }
 
     fn of_text(text: &str) -> Option<Self> {
@@ -101,9 +101,9 @@ impl Attribute {
                 let bytes = hex(digits)?;
                 let mut rest = &bytes[..];
                 let value = der::take(&mut rest)?;
-                rest.is_empty().then(|| Value::of(value))?
+                rest.is_empty().then(|| NameValue::of(value))?
             }
-            None => Value::Text(unescaped(value)?),
+            None => NameValue::Text(unescaped(value)?),
         };
         Some(Self { kind, value })
     }
@@ -111,8 +111,8 @@ impl Attribute {
     /// `None` where it is none that can be compared.
     pub fn text(&self) -> Option<&str> {
         match &self.value {
-            Value::Text(text) => Some(text),
-            Value::Der(_) => None,
+            NameValue::Text(text) => Some(text),
+            NameValue::Der(_) => None,
         }
     }
 
@@ -122,9 +122,9 @@ impl Attribute {
     }
 }
 
-impl Value {
+impl NameValue {
     /// The same text is encoded in several ways.
-    fn of(value: der::Value<'_>) -> Self {
+    fn of(value: der::DerValue<'_>) -> Self {
         let text = str::from_utf8(value.bytes).ok();
         let text = text.filter(|text| match value.tag {
             der::UTF8_STRING => true,
@@ -138,7 +138,7 @@ impl Value {
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for DistinguishedName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, level) in self.0.iter().rev().enumerate() {
             for (place, attribute) in level.iter().enumerate() {
@@ -158,15 +158,15 @@ impl fmt::Display for Attribute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = KINDS.iter().find(|(_, kind)| *kind == self.kind);
         let text = match (known, &self.value) {
-            (Some((names, _)), Value::Text(text)) => {
+            (Some((names, _)), NameValue::Text(text)) => {
                 write!(f, "{}=", names[0])?;
                 text
             }
-            (None, Value::Text(text)) => {
+            (None, NameValue::Text(text)) => {
                 write!(f, "{}=", self.kind)?;
                 text
             }
-            (_, Value::Der(bytes)) => {
+            (_, NameValue::Der(bytes)) => {
                 write!(f, "{}=#", self.kind)?;
                 return bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"));
             }

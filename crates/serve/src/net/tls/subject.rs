@@ -3,15 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::name::{Attribute, Name};
+use super::name::{Attribute, DistinguishedName};
 
 /// Attributes required of a certificate's subject.
 ///
 /// Every attribute named here has exactly these values in the subject, in this order: no more and no
 /// fewer of them, letter by letter. Attributes that are not named may be anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subject {
-    wanted: Name,
+pub struct CertificateSubject {
+    wanted: DistinguishedName,
 }
 
 /// A text that names no subject.
@@ -21,26 +21,26 @@ pub struct Subject {
 )]
 pub struct SubjectError;
 
-impl FromStr for Subject {
+impl FromStr for CertificateSubject {
     type Err = SubjectError;
 
     fn from_str(text: &str) -> Result<Self, SubjectError> {
-        let wanted = Name::of_text(text).ok_or(SubjectError)?;
+        let wanted = DistinguishedName::of_text(text).ok_or(SubjectError)?;
         let has_text = |attribute: &Attribute| attribute.text().is_some_and(|text| !text.is_empty());
         let is_one = wanted.attributes().all(has_text);
         is_one.then_some(Self { wanted }).ok_or(SubjectError)
     }
 }
 
-impl fmt::Display for Subject {
+impl fmt::Display for CertificateSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.wanted.fmt(f)
     }
 }
 
-impl Subject {
+impl CertificateSubject {
     /// Tells if the subject of a certificate is this one.
-    pub(super) fn fits(&self, name: &Name) -> bool {
+    pub(super) fn fits(&self, name: &DistinguishedName) -> bool {
         self.wanted.attributes().all(|attribute| {
             let same_kind = |other: &&Attribute| other.kind == attribute.kind;
             let mut wanted = self.wanted.attributes().filter(same_kind);
@@ -62,10 +62,10 @@ mod tests {
     use super::*;
 
     fn fits(wanted: &str, subject: &str) -> bool {
-        let wanted: Subject = wanted.parse().unwrap();
+        let wanted: CertificateSubject = wanted.parse().unwrap();
         let subject = match subject {
-            "" => Name::default(),
-            subject => Name::of_text(subject).unwrap(),
+            "" => DistinguishedName::default(),
+            subject => DistinguishedName::of_text(subject).unwrap(),
         };
         wanted.fits(&subject)
     }
@@ -136,7 +136,7 @@ mod tests {
             "2.5.04.3=alice",
             "+2.5=alice",
         ] {
-            assert_eq!(text.parse::<Subject>(), Err(SubjectError), "{text:?}");
+            assert_eq!(text.parse::<CertificateSubject>(), Err(SubjectError), "{text:?}");
         }
     }
 }

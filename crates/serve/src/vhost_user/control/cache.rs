@@ -14,10 +14,10 @@
 
 use cryptline_sys::{GuestFault, GuestRange};
 
-use super::{Answer, Session, feature};
+use super::{MessageAnswer, VhostSession, feature};
 use crate::vhost_user::config::{CAPACITY, SPACE_MAX, WRITE_CACHE_AT, place_in_space};
-use crate::vhost_user::connection::Ended;
-use crate::vhost_user::messages::Message;
+use crate::vhost_user::connection::ConnectionEnd;
+use crate::vhost_user::messages::VhostMessage;
 
 /// Bytes of the record, behind the parts of the queues.
 pub(super) const RECORD: usize = 64;
@@ -114,8 +114,8 @@ impl WriteCache {
     }
 }
 
-impl Session<'_> {
-    pub(super) fn get_config(&mut self, message: &Message) -> Result<Answer, Ended> {
+impl VhostSession<'_> {
+    pub(super) fn get_config(&mut self, message: &VhostMessage) -> Result<MessageAnswer, ConnectionEnd> {
         let (offset, asked) = message.config()?;
         self.look_for_growth();
         let is_on = self.cache.reported(self.features);
@@ -140,7 +140,7 @@ impl Session<'_> {
     }
 
     /// Turns the write cache on or off, which is all that there is to set.
-    pub(super) fn set_config(&mut self, message: &Message) -> Result<(), Ended> {
+    pub(super) fn set_config(&mut self, message: &VhostMessage) -> Result<(), ConnectionEnd> {
         let (offset, bytes) = message.config()?;
         // A driver may turn it off before the front-end says which features were taken.
         let is_possible = self.shape.features() & feature::WRITE_CACHE != 0;
@@ -148,7 +148,7 @@ impl Session<'_> {
         let on = match bytes {
             [0] if is_possible && is_there => false,
             [1] if is_possible && is_there => true,
-            _ => return Err(Ended::refused("it sets what can not be set in the configuration")),
+            _ => return Err(ConnectionEnd::refused("it sets what can not be set in the configuration")),
         };
         let noted = self.cache.set(on);
         let settled = self.settle_cache();
@@ -164,7 +164,7 @@ impl Session<'_> {
 
     /// All queues that run know whether writes are cached when it returns. One that does not start again stays down, and
     /// the first such is why it is refused.
-    pub(super) fn settle_cache(&mut self) -> Result<(), Ended> {
+    pub(super) fn settle_cache(&mut self) -> Result<(), ConnectionEnd> {
         let is_cached = self.cache.is_on(self.features);
         if std::mem::replace(&mut self.is_cached, is_cached) == is_cached {
             return Ok(());
@@ -181,6 +181,6 @@ impl Session<'_> {
 }
 
 /// Why the buffer that the front-end keeps is of no use.
-pub(super) fn untold(error: GuestFault) -> Ended {
-    Ended::refused(format!("the next server could not be told of the write cache: {error}"))
+pub(super) fn untold(error: GuestFault) -> ConnectionEnd {
+    ConnectionEnd::refused(format!("the next server could not be told of the write cache: {error}"))
 }

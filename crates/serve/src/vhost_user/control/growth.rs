@@ -11,22 +11,22 @@ use rustix::io::Errno;
 use rustix::net::sockopt::socket_domain;
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, sendmsg};
 
-use super::{Ended, Session};
+use super::{ConnectionEnd, VhostSession};
 use crate::vhost_user::mailbox::Letter;
-use crate::vhost_user::messages::{Message, config_change};
+use crate::vhost_user::messages::{VhostMessage, config_change};
 
 /// How often a front-end that wants to be told is looked for.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Where the front-end listens to what it has not asked for.
 #[derive(Default)]
-pub(super) struct Listener {
+pub(super) struct GrowthListener {
     channel: Option<OwnedFd>,
     /// Bytes of the disk as it knows them from here. One that comes back to another server does not ask.
     known: Option<u64>,
 }
 
-impl Listener {
+impl GrowthListener {
     /// The front-end has read the size, or has been told to.
     pub fn knows(&mut self, size: u64) {
         self.known = Some(size);
@@ -50,9 +50,9 @@ impl Listener {
     }
 }
 
-impl Session<'_> {
+impl VhostSession<'_> {
     /// Returns once there is a message. Looks for growth meanwhile, where somebody wants to know of it.
-    pub(super) fn watch_growth(&mut self) -> Result<(), Ended> {
+    pub(super) fn watch_growth(&mut self) -> Result<(), ConnectionEnd> {
         while self.listener.channel.is_some() && !self.host.connection.has_news(LOOK)? {
             self.look_for_growth();
             self.listener.tell(self.shape.geometry.size);
@@ -72,11 +72,11 @@ impl Session<'_> {
         }
     }
 
-    pub(super) fn set_listener(&mut self, mut message: Message) -> Result<(), Ended> {
+    pub(super) fn set_listener(&mut self, mut message: VhostMessage) -> Result<(), ConnectionEnd> {
         let channel = message.descriptor()?;
         // Others may do more with what is sent than to receive it.
         if socket_domain(&channel) != Ok(AddressFamily::UNIX) {
-            return Err(Ended::refused("what it wants to be told by is no Unix socket"));
+            return Err(ConnectionEnd::refused("what it wants to be told by is no Unix socket"));
         }
         self.listener.channel = Some(channel);
         Ok(())

@@ -8,10 +8,10 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::pwrite;
 
 use super::cache::{RECORD, untold};
-use super::{Answer, Session, unmappable};
-use crate::vhost_user::connection::Ended;
+use super::{MessageAnswer, VhostSession, unmappable};
+use crate::vhost_user::connection::ConnectionEnd;
 use crate::vhost_user::inflight::size_of_queue;
-use crate::vhost_user::messages::{InflightPlace, Message, MessageError};
+use crate::vhost_user::messages::{InflightPlace, MessageError, VhostMessage};
 
 /// The buffer's parts for queues.
 pub(super) struct Inflight {
@@ -20,13 +20,13 @@ pub(super) struct Inflight {
     place: InflightPlace,
 }
 
-impl Session<'_> {
-    pub(super) fn get_inflight(&self, message: &Message) -> Result<Answer, Ended> {
+impl VhostSession<'_> {
+    pub(super) fn get_inflight(&self, message: &VhostMessage) -> Result<MessageAnswer, ConnectionEnd> {
         let asked = message.inflight()?;
         let queues = 1..=self.shape.queues;
         let sizes = 1..=self.shape.queue_size_max();
         if !queues.contains(&asked.queues) || !sizes.contains(&asked.queue_size) {
-            return Err(Ended::refused(format!(
+            return Err(ConnectionEnd::refused(format!(
                 "it asks for a buffer for {} queues of {} places, and up to {} of {} are served",
                 asked.queues,
                 asked.queue_size,
@@ -44,13 +44,13 @@ impl Session<'_> {
         Ok(Some((payload, Some(file))))
     }
 
-    pub(super) fn set_inflight(&mut self, mut message: Message) -> Result<(), Ended> {
+    pub(super) fn set_inflight(&mut self, mut message: VhostMessage) -> Result<(), ConnectionEnd> {
         let place = message.inflight()?;
         let wrong = MessageError::Descriptors(message.header.request);
         let file = message.descriptors.pop().ok_or(wrong)?;
         let all = self.size_of_parts(&place);
         if place.size < all {
-            return Err(Ended::refused("its buffer for requests under way is too small"));
+            return Err(ConnectionEnd::refused("its buffer for requests under way is too small"));
         }
         let queues = place.queues.min(self.shape.queues);
         let len = self.size_of_part(&place) * usize::from(queues);

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use cryptline_sys::{DirtyLog, GuestMemory};
 
-use super::{Session, feature, protocol, unmappable};
-use crate::vhost_user::connection::Ended;
+use super::{VhostSession, feature, protocol, unmappable};
+use crate::vhost_user::connection::ConnectionEnd;
 use crate::vhost_user::mailbox::Letter;
-use crate::vhost_user::messages::{Message, MessageError, REGIONS_MAX};
+use crate::vhost_user::messages::{MessageError, REGIONS_MAX, VhostMessage};
 
-impl Session<'_> {
-    pub(super) fn set_memory(&mut self, message: Message) -> Result<(), Ended> {
+impl VhostSession<'_> {
+    pub(super) fn set_memory(&mut self, message: VhostMessage) -> Result<(), ConnectionEnd> {
         let mut memory = GuestMemory::default();
         for (region, file) in message.memory_table()? {
             memory.add(region, &file).map_err(unmappable)?;
@@ -20,13 +20,13 @@ impl Session<'_> {
         Ok(())
     }
 
-    pub(super) fn add_memory(&mut self, message: Message) -> Result<(), Ended> {
+    pub(super) fn add_memory(&mut self, message: VhostMessage) -> Result<(), ConnectionEnd> {
         let request = message.header.request;
         let (region, file) = message.memory_region()?;
         let file = file.ok_or(MessageError::Descriptors(request))?;
         let mut memory = GuestMemory::clone(&self.memory);
         if memory.len() == REGIONS_MAX {
-            return Err(Ended::refused(format!("it shares more than {REGIONS_MAX} regions of memory")));
+            return Err(ConnectionEnd::refused(format!("it shares more than {REGIONS_MAX} regions of memory")));
         }
         memory.add(region, &file).map_err(unmappable)?;
         self.taken_back = self.taken_back.saturating_sub(1);
@@ -34,11 +34,11 @@ impl Session<'_> {
         Ok(())
     }
 
-    pub(super) fn remove_memory(&mut self, message: Message) -> Result<(), Ended> {
+    pub(super) fn remove_memory(&mut self, message: VhostMessage) -> Result<(), ConnectionEnd> {
         let (region, _file) = message.memory_region()?;
         let mut memory = GuestMemory::clone(&self.memory);
         if !memory.remove(&region) {
-            return Err(Ended::refused("it takes back memory that it has not shared"));
+            return Err(ConnectionEnd::refused("it takes back memory that it has not shared"));
         }
         // Front-ends replace a region in two messages, while their machine runs.
         self.taken_back = self.taken_back.saturating_add(1);
@@ -48,9 +48,9 @@ impl Session<'_> {
 
     /// A log for written pages. Where the ring lies in guest memory the table of memory says, so each write to it is
     /// noted, whatever the flags and the log address of the ring are.
-    pub(super) fn set_log(&mut self, message: Message) -> Result<(), Ended> {
+    pub(super) fn set_log(&mut self, message: VhostMessage) -> Result<(), ConnectionEnd> {
         if self.protocol & protocol::SHARED_LOG == 0 {
-            return Err(Ended::refused("it wants a log of written pages in memory that it does not share"));
+            return Err(ConnectionEnd::refused("it wants a log of written pages in memory that it does not share"));
         }
         let (file, offset, len) = message.log()?;
         self.log = Some(Arc::new(DirtyLog::map(&file, offset, len).map_err(unmappable)?));

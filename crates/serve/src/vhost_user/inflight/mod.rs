@@ -13,7 +13,7 @@
 mod packed;
 mod split;
 
-pub(super) use self::packed::{Left, PackedInflight};
+pub(super) use self::packed::{LeftRequest, PackedInflight};
 pub(super) use self::split::SplitInflight;
 
 const VERSION: u16 = 1;

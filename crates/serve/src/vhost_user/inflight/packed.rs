@@ -18,8 +18,8 @@
 
 use cryptline_sys::{GuestFault, GuestRange};
 
-use super::super::queue::{Place, RingError};
-use super::super::shared::Shared;
+use super::super::queue::{RingError, RingPosition};
+use super::super::shared::VhostShared;
 use super::{COUNT_AT, VERSION, VERSION_AT};
 
 const FREE_AT: usize = 12;
@@ -33,7 +33,7 @@ const REST_AT: usize = 16;
 const ADDRESS_AT: usize = 24;
 
 pub(in super::super) struct PackedInflight {
-    range: Shared,
+    range: VhostShared,
     size: u16,
     counter: u64,
     /// The list that each entry is in, and the last entry of each request. The same is in the shared memory, where
@@ -44,7 +44,7 @@ pub(in super::super) struct PackedInflight {
     free: u16,
     taking: Taking,
     /// Where the next used element goes, as far as the driver knows.
-    used: Place,
+    used: RingPosition,
 }
 
 /// A request that is being taken.
@@ -58,7 +58,7 @@ struct Taking {
 
 /// A request that an earlier server had.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Left {
+pub(in super::super) struct LeftRequest {
     pub entry: u16,
     pub count: u16,
 }
@@ -69,11 +69,11 @@ impl PackedInflight {
     pub fn open(
         range: GuestRange,
         size: u16,
-        used: Place,
-        is_used: impl FnMut(Place) -> Result<bool, RingError>,
-    ) -> Result<(Self, Vec<Left>), RingError> {
+        used: RingPosition,
+        is_used: impl FnMut(RingPosition) -> Result<bool, RingError>,
+    ) -> Result<(Self, Vec<LeftRequest>), RingError> {
         let mut inflight = Self {
-            range: Shared::new(range),
+            range: VhostShared::new(range),
             size,
             counter: 0,
             next: (1..=size).collect(),
@@ -92,7 +92,7 @@ impl PackedInflight {
     }
 
     /// Where the next used element goes.
-    pub fn used(&self) -> Place {
+    pub fn used(&self) -> RingPosition {
         self.used
     }
 
@@ -106,7 +106,7 @@ impl PackedInflight {
     }
 
     /// Ends what was in the middle of being published or taken.
-    fn settle(&mut self, mut is_used: impl FnMut(Place) -> Result<bool, RingError>) -> Result<(), RingError> {
+    fn settle(&mut self, mut is_used: impl FnMut(RingPosition) -> Result<bool, RingError>) -> Result<(), RingError> {
         let [used, old] = self.noted_used()?;
         let free = self.range.load16(FREE_AT)?;
         let mut old_free = self.range.load16(OLD_FREE_AT)?;
@@ -127,12 +127,12 @@ impl PackedInflight {
     }
 
     /// The noted places of the next used element: this server's, and what the driver knows.
-    fn noted_used(&self) -> Result<[Place; 2], RingError> {
+    fn noted_used(&self) -> Result<[RingPosition; 2], RingError> {
         let word = self.range.load64(USED_AT)?.to_ne_bytes();
         let place = |at: usize, wrap: usize| {
             let index = u16::from_ne_bytes([word[at], word[at + 1]]);
             let wrap = word[wrap] != 0;
-            Place { index, wrap }
+            RingPosition { index, wrap }
         };
         let places = [place(0, 4), place(2, 5)];
         if places.iter().any(|place| place.index >= self.size) {
@@ -158,7 +158,7 @@ impl PackedInflight {
     }
 
     /// The requests that are under way, the oldest last; all other entries are free again.
-    fn left(&mut self) -> Result<Vec<Left>, RingError> {
+    fn left(&mut self) -> Result<Vec<LeftRequest>, RingError> {
         let mut left = Vec::new();
         for index in 0..self.size {
             let [flag, _, _, _, _, _, low, high] = self.range.load64(entry(index))?.to_ne_bytes();
@@ -166,7 +166,7 @@ impl PackedInflight {
                 let counter = self.range.load64(entry(index) + COUNTER_AT)?;
                 self.counter = self.counter.max(counter.saturating_add(1));
                 let count = u16::from_ne_bytes([low, high]);
-                left.push((counter, Left { entry: index, count }));
+                left.push((counter, LeftRequest { entry: index, count }));
             }
         }
         let mut is_free = vec![true; self.size.into()];
@@ -179,7 +179,7 @@ impl PackedInflight {
     }
 
     /// Each entry of a request is its own.
-    fn claim(&mut self, request: Left, is_free: &mut [bool]) -> Result<(), RingError> {
+    fn claim(&mut self, request: LeftRequest, is_free: &mut [bool]) -> Result<(), RingError> {
         let mut index = request.entry;
         for step in 0..request.count {
             let is_ours = is_free.get_mut(usize::from(index));
@@ -225,11 +225,11 @@ impl PackedInflight {
     }
 
     /// One word: the driver knows it as well.
-    fn note_used(&self, used: Place) -> Result<(), GuestFault> {
+    fn note_used(&self, used: RingPosition) -> Result<(), GuestFault> {
         self.note_both(used, used)
     }
 
-    fn note_both(&self, used: Place, old: Place) -> Result<(), GuestFault> {
+    fn note_both(&self, used: RingPosition, old: RingPosition) -> Result<(), GuestFault> {
         let wraps = u16::from_ne_bytes([used.wrap.into(), old.wrap.into()]);
         let word = words([used.index, old.index, wraps, 0]);
         self.range.store64(USED_AT, word)
@@ -275,7 +275,7 @@ impl PackedInflight {
     }
 
     /// These requests are about to be published, after which the next used element goes to `used`.
-    pub fn announce(&mut self, batch: impl Iterator<Item = u16>, used: Place) -> Result<(), GuestFault> {
+    pub fn announce(&mut self, batch: impl Iterator<Item = u16>, used: RingPosition) -> Result<(), GuestFault> {
         for head in batch {
             self.link(self.last[usize::from(head)], self.free)?;
             self.free = head;
@@ -285,7 +285,7 @@ impl PackedInflight {
     }
 
     /// They were.
-    pub fn published(&mut self, batch: impl Iterator<Item = u16>, used: Place) -> Result<(), GuestFault> {
+    pub fn published(&mut self, batch: impl Iterator<Item = u16>, used: RingPosition) -> Result<(), GuestFault> {
         for head in batch {
             self.range.store16(entry(head), 0)?;
         }

@@ -15,7 +15,7 @@
 use cryptline_sys::{GuestFault, GuestRange};
 
 use super::super::queue::RingError;
-use super::super::shared::Shared;
+use super::super::shared::VhostShared;
 use super::{COUNT_AT, VERSION, VERSION_AT};
 
 const LAST_AT: usize = 12;
@@ -26,7 +26,7 @@ const NEXT_AT: usize = 6;
 const COUNTER_AT: usize = 8;
 
 pub(in super::super) struct SplitInflight {
-    range: Shared,
+    range: VhostShared,
     size: u16,
     counter: u64,
     /// Requests in the batch that is not published yet, last first as a list in the shared memory; here as well, since
@@ -38,7 +38,8 @@ impl SplitInflight {
     /// Goes on with what an earlier server has left, whose used index is `used`; the requests that were under way, the
     /// oldest last.
     pub fn open(range: GuestRange, size: u16, used: u16) -> Result<(Self, Vec<u16>), RingError> {
-        let mut inflight = Self { range: Shared::new(range), size, counter: 0, batch: Vec::with_capacity(size.into()) };
+        let mut inflight =
+            Self { range: VhostShared::new(range), size, counter: 0, batch: Vec::with_capacity(size.into()) };
         let is_ours = inflight.range.load16(VERSION_AT)? == VERSION && inflight.range.load16(COUNT_AT)? == size;
         if !is_ours {
             inflight.clear(used)?;

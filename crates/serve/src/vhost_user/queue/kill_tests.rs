@@ -6,7 +6,7 @@ use cryptline_sys::GuestMemory;
 use super::super::inflight::size_of_queue;
 use super::super::shared::kill;
 use super::guest::{GUEST, Guest, USER};
-use super::{Chain, Layout, PackedRing, Place, RingError, SplitRing, Virtqueue};
+use super::{DescriptorChain, PackedRing, RingError, RingPosition, SplitRing, Virtqueue, VirtqueueLayout};
 
 const RING: u64 = 0;
 const AVAILABLE: u64 = 0x1000;
@@ -22,7 +22,7 @@ trait Side {
     const SIZE: u16;
 
     fn new() -> Self;
-    fn layout() -> Layout;
+    fn layout() -> VirtqueueLayout;
     fn guest(&self) -> &Guest;
     /// Makes a request available whose readable segment is so long.
     fn put(&mut self, id: u16, len: u32);
@@ -30,8 +30,8 @@ trait Side {
     fn used(&mut self) -> Option<u16>;
 }
 
-fn layout(size: u16, is_packed: bool) -> Layout {
-    Layout {
+fn layout(size: u16, is_packed: bool) -> VirtqueueLayout {
+    VirtqueueLayout {
         size,
         descriptors: USER + RING,
         available: USER + AVAILABLE,
@@ -57,7 +57,7 @@ impl Side for Split {
         Self { guest: Guest::new(), available: 0, used: 0 }
     }
 
-    fn layout() -> Layout {
+    fn layout() -> VirtqueueLayout {
         layout(Self::SIZE, false)
     }
 
@@ -88,8 +88,8 @@ impl Side for Split {
 /// Requests of two places and of one, in a ring that they do not fill evenly.
 struct Packed {
     guest: Guest,
-    available: Place,
-    used: Place,
+    available: RingPosition,
+    used: RingPosition,
 }
 
 const AVAILABLE_MARK: u16 = 1 << 7;
@@ -101,9 +101,9 @@ impl Packed {
     }
 }
 
-fn after(place: Place, count: u16, size: u16) -> Place {
+fn after(place: RingPosition, count: u16, size: u16) -> RingPosition {
     let index = place.index + count;
-    Place { index: index % size, wrap: place.wrap ^ (index >= size) }
+    RingPosition { index: index % size, wrap: place.wrap ^ (index >= size) }
 }
 
 impl Side for Packed {
@@ -111,11 +111,11 @@ impl Side for Packed {
     const SIZE: u16 = 7;
 
     fn new() -> Self {
-        let start = Place { index: 0, wrap: true };
+        let start = RingPosition { index: 0, wrap: true };
         Self { guest: Guest::new(), available: start, used: start }
     }
 
-    fn layout() -> Layout {
+    fn layout() -> VirtqueueLayout {
         layout(Self::SIZE, true)
     }
 
@@ -201,14 +201,14 @@ impl<S: Side> Driver<S> {
 struct Server<Q> {
     ring: Q,
     memory: GuestMemory,
-    has: Vec<Chain>,
+    has: Vec<DescriptorChain>,
 }
 
 impl<Q: Virtqueue> Server<Q> {
     /// Takes all that there is.
     fn take(&mut self) -> Result<(), RingError> {
         loop {
-            let mut chain = Chain::new();
+            let mut chain = DescriptorChain::new();
             if !self.ring.next(&self.memory, &mut chain)? {
                 return self.ring.ask_for_kick().map(|_| ());
             }
@@ -233,7 +233,7 @@ impl<Q: Virtqueue> Server<Q> {
     }
 
     fn has(&self) -> Vec<(u16, u32)> {
-        let len = |chain: &Chain| u32::try_from(chain.readable_len()).expect("small");
+        let len = |chain: &DescriptorChain| u32::try_from(chain.readable_len()).expect("small");
         self.has.iter().map(|it| (it.head, len(it))).collect()
     }
 }

@@ -15,7 +15,7 @@ mod split;
 
 use cryptline_sys::{GuestFault, GuestMemory, GuestRange};
 
-pub(super) use self::packed::{PackedRing, Place};
+pub(super) use self::packed::{PackedRing, RingPosition};
 pub(super) use self::split::SplitRing;
 
 /// Segments of one request: `SEG_MAX` of data, a header and a status, each of which a driver may cut in pieces.
@@ -60,7 +60,7 @@ fn hint(fault: GuestFault) -> &'static str {
 
 /// Where a virtqueue lies, and how its driver uses it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
+pub(super) struct VirtqueueLayout {
     pub size: u16,
     /// User addresses. In a packed ring, `available` is the driver's area, `used` the device's.
     pub descriptors: u64,
@@ -73,7 +73,7 @@ pub(super) struct Layout {
     pub indirect: bool,
 }
 
-impl Layout {
+impl VirtqueueLayout {
     /// Tells if no server has had the ring. Whoever can not tell says no.
     pub fn is_fresh(&self, memory: &GuestMemory) -> bool {
         let is_fresh =
@@ -85,24 +85,24 @@ impl Layout {
 /// A ring as its wire sees it: chosen once for a queue, so a request meets no second choice.
 pub(super) trait Virtqueue: Sized {
     /// Begins where the driver and an earlier server have left it. A ring that was fresh is not any more.
-    fn open(layout: Layout, memory: &GuestMemory, inflight: Option<GuestRange>) -> Result<Self, RingError>;
+    fn open(layout: VirtqueueLayout, memory: &GuestMemory, inflight: Option<GuestRange>) -> Result<Self, RingError>;
 
     /// Tells if the ring is at its beginning, and no server has had it: each lap, or 65536 requests, leads there again,
     /// and one that was never used may be another server's too.
-    fn is_fresh(layout: &Layout, memory: &GuestMemory) -> Result<bool, RingError>;
+    fn is_fresh(layout: &VirtqueueLayout, memory: &GuestMemory) -> Result<bool, RingError>;
 
     /// The memory lies elsewhere from now on. Where it does not have all of the ring, as between two messages that
     /// replace a region, the ring stays where it was.
     fn remap(&mut self, memory: &GuestMemory) -> Result<(), RingError>;
 
     /// The next request; `false` where there is none.
-    fn next(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, RingError>;
+    fn next(&mut self, memory: &GuestMemory, chain: &mut DescriptorChain) -> Result<bool, RingError>;
 
     /// Returns what [`next`](Self::next) would give, and does then.
-    fn peek(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, RingError>;
+    fn peek(&mut self, memory: &GuestMemory, chain: &mut DescriptorChain) -> Result<bool, RingError>;
 
     /// Notes that a request is over, for which `written` bytes were written. The driver does not know yet.
-    fn finish(&mut self, chain: &Chain, written: u32) -> Result<(), RingError>;
+    fn finish(&mut self, chain: &DescriptorChain, written: u32) -> Result<(), RingError>;
 
     /// Lets the driver know of everything that is over. Whether it wants an interrupt for that.
     fn publish(&mut self) -> Result<bool, RingError>;
@@ -125,26 +125,26 @@ pub(super) trait Virtqueue: Sized {
 
 /// A piece of guest memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Segment {
+pub(super) struct GuestSegment {
     pub address: u64,
     pub len: u32,
 }
 
 /// The memory of one request: what the device may read, then what it may write. Its own memory is allocated once.
 #[derive(Debug)]
-pub(super) struct Chain {
+pub(super) struct DescriptorChain {
     /// Identity to the driver: the first descriptor's index, or in a packed ring the buffer's id.
     pub head: u16,
     /// Descriptors of a packed ring that it takes.
     count: u16,
     /// Where the buffer of requests under way has it, for a packed ring.
     entry: u16,
-    segments: Vec<Segment>,
+    segments: Vec<GuestSegment>,
     /// How many of the segments are readable.
     readable: usize,
 }
 
-impl Chain {
+impl DescriptorChain {
     pub fn new() -> Self {
         Self { head: 0, count: 0, entry: 0, segments: Vec::with_capacity(SEGMENTS_MAX), readable: 0 }
     }
@@ -157,7 +157,7 @@ impl Chain {
         self.readable = 0;
     }
 
-    fn push(&mut self, segment: Segment, is_writable: bool) -> Result<(), RingError> {
+    fn push(&mut self, segment: GuestSegment, is_writable: bool) -> Result<(), RingError> {
         if self.segments.len() == SEGMENTS_MAX {
             return Err(RingError::Long);
         }
@@ -209,13 +209,13 @@ impl Chain {
     }
 }
 
-fn total(segments: &[Segment]) -> u64 {
+fn total(segments: &[GuestSegment]) -> u64 {
     segments.iter().map(|segment| u64::from(segment.len)).sum()
 }
 
 /// Calls `visit` with the address and length of each piece of `len` bytes that begin `skip` bytes into `segments`.
 fn each_piece(
-    segments: &[Segment],
+    segments: &[GuestSegment],
     mut skip: u64,
     mut len: usize,
     mut visit: impl FnMut(u64, usize) -> Result<(), GuestFault>,

@@ -15,9 +15,9 @@ use std::sync::atomic::{Ordering, fence};
 
 use cryptline_sys::{GuestMemory, GuestRange};
 
-use super::super::inflight::{Left, PackedInflight};
-use super::super::shared::Shared;
-use super::{Chain, Layout, QUEUE_SIZE_MAX, RingError, SEGMENTS_MAX, Segment, Virtqueue};
+use super::super::inflight::{LeftRequest, PackedInflight};
+use super::super::shared::VhostShared;
+use super::{DescriptorChain, GuestSegment, QUEUE_SIZE_MAX, RingError, SEGMENTS_MAX, Virtqueue, VirtqueueLayout};
 
 const DESCRIPTOR: usize = 16;
 /// Length, id and flags are one word, which is read and written in one piece.
@@ -38,12 +38,12 @@ const AT_PLACE: u16 = 2;
 
 /// A place in the ring, with the wrap counter of the lap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Place {
+pub(in super::super) struct RingPosition {
     pub index: u16,
     pub wrap: bool,
 }
 
-impl Place {
+impl RingPosition {
     fn decode(bits: u16) -> Self {
         Self { index: bits & 0x7fff, wrap: bits & 0x8000 != 0 }
     }
@@ -82,13 +82,13 @@ impl Place {
 
 /// A descriptor, but its address.
 #[derive(Clone, Copy)]
-struct Rest {
+struct DescriptorRest {
     len: u32,
     id: u16,
     flags: u16,
 }
 
-impl Rest {
+impl DescriptorRest {
     fn decode(word: u64) -> Self {
         let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
         Self {
@@ -105,7 +105,7 @@ impl Rest {
 
 /// A request that is over.
 #[derive(Clone, Copy)]
-struct Finished {
+struct FinishedRequest {
     id: u16,
     count: u16,
     written: u32,
@@ -113,36 +113,36 @@ struct Finished {
 }
 
 pub(in super::super) struct PackedRing {
-    layout: Layout,
-    places: Places,
+    layout: VirtqueueLayout,
+    places: PackedPlaces,
     /// The next place to take from.
-    next: Place,
+    next: RingPosition,
     /// Where the next used element goes.
-    used: Place,
+    used: RingPosition,
     /// Places between the two.
     taken: u16,
     /// Requests that are over and not published; not in the ring either, so that no later server finds a part of it
     /// there.
-    batch: Vec<Finished>,
+    batch: Vec<FinishedRequest>,
     /// The driver has been told not to kick.
     is_quiet: bool,
     inflight: Option<PackedInflight>,
     /// Requests that were under way when an earlier server ended, last first.
-    again: Vec<Left>,
+    again: Vec<LeftRequest>,
     /// Where that one may have stored a used element without noting it in the log, which may come later.
-    heard: Place,
+    heard: RingPosition,
 }
 
-struct Places {
-    ring: Shared,
-    driver: Shared,
-    device: Shared,
+struct PackedPlaces {
+    ring: VhostShared,
+    driver: VhostShared,
+    device: VhostShared,
 }
 
-impl Places {
-    fn find(layout: &Layout, memory: &GuestMemory) -> Result<Self, RingError> {
+impl PackedPlaces {
+    fn find(layout: &VirtqueueLayout, memory: &GuestMemory) -> Result<Self, RingError> {
         let len = DESCRIPTOR * usize::from(layout.size);
-        let range = |user, len| memory.user_range(user, len).map(Shared::new);
+        let range = |user, len| memory.user_range(user, len).map(VhostShared::new);
         Ok(Self {
             ring: range(layout.descriptors, len)?,
             driver: range(layout.available, AREA)?,
@@ -151,34 +151,34 @@ impl Places {
     }
 
     /// A descriptor's word of length, id and flags, before all that is read later.
-    fn rest(&self, place: Place) -> Result<u64, RingError> {
+    fn rest(&self, place: RingPosition) -> Result<u64, RingError> {
         let word = self.ring.load64(place.offset() + REST)?;
         Ok(u64::from_le(word))
     }
 
-    fn is_used(&self, place: Place) -> Result<bool, RingError> {
-        let rest = Rest::decode(self.rest(place)?);
+    fn is_used(&self, place: RingPosition) -> Result<bool, RingError> {
+        let rest = DescriptorRest::decode(self.rest(place)?);
         Ok(place.is_used(rest.flags))
     }
 
     /// The one store of a used element.
-    fn put_used(&self, place: Place, done: &Finished) -> Result<(), RingError> {
+    fn put_used(&self, place: RingPosition, done: &FinishedRequest) -> Result<(), RingError> {
         let marks = if place.wrap { AVAILABLE | USED } else { 0 };
         let is_written = if done.written > 0 { WRITE } else { 0 };
-        let rest = Rest { len: done.written, id: done.id, flags: marks | is_written };
+        let rest = DescriptorRest { len: done.written, id: done.id, flags: marks | is_written };
         let word = rest.encode().to_le();
         Ok(self.ring.store64(place.offset() + REST, word)?)
     }
 
     /// Takes back used elements of a batch that was not published as a whole: the driver would believe them once it
     /// gets there.
-    fn take_back(&self, from: Place, count: u16, size: u16) -> Result<(), RingError> {
+    fn take_back(&self, from: RingPosition, count: u16, size: u16) -> Result<(), RingError> {
         for step in 0..count {
             let place = from.plus(step, size);
-            let rest = Rest::decode(self.rest(place)?);
+            let rest = DescriptorRest::decode(self.rest(place)?);
             if place.is_used(rest.flags) {
                 let flags = if place.wrap { AVAILABLE } else { USED };
-                let word = Rest { flags, ..rest }.encode().to_le();
+                let word = DescriptorRest { flags, ..rest }.encode().to_le();
                 self.ring.store64(place.offset() + REST, word)?;
             }
         }
@@ -187,12 +187,12 @@ impl Places {
 }
 
 impl Virtqueue for PackedRing {
-    fn open(layout: Layout, memory: &GuestMemory, inflight: Option<GuestRange>) -> Result<Self, RingError> {
+    fn open(layout: VirtqueueLayout, memory: &GuestMemory, inflight: Option<GuestRange>) -> Result<Self, RingError> {
         let size = layout.size;
         if !(1..=QUEUE_SIZE_MAX).contains(&size) {
             return Err(RingError::Size(size));
         }
-        let places = Places::find(&layout, memory)?;
+        let places = PackedPlaces::find(&layout, memory)?;
         let mut next = begin(&layout)?;
         // The mark of a server that has the ring, which says nothing to the driver: where a kick is wanted, if one is wanted at
         // a place.
@@ -232,12 +232,12 @@ impl Virtqueue for PackedRing {
         })
     }
 
-    fn is_fresh(layout: &Layout, memory: &GuestMemory) -> Result<bool, RingError> {
+    fn is_fresh(layout: &VirtqueueLayout, memory: &GuestMemory) -> Result<bool, RingError> {
         let is_first = [0x8000, 0x8000_8000].contains(&layout.base);
-        let places = Places::find(layout, memory)?;
+        let places = PackedPlaces::find(layout, memory)?;
         let flags = |index| {
-            let place = Place { index, wrap: true };
-            places.rest(place).map(|rest| Rest::decode(rest).flags)
+            let place = RingPosition { index, wrap: true };
+            places.rest(place).map(|rest| DescriptorRest::decode(rest).flags)
         };
         // The driver alone leaves the mark of the first place as it is, and does not reach the last one that soon.
         let last = flags(layout.size.saturating_sub(1))?;
@@ -246,11 +246,11 @@ impl Virtqueue for PackedRing {
     }
 
     fn remap(&mut self, memory: &GuestMemory) -> Result<(), RingError> {
-        self.places = Places::find(&self.layout, memory)?;
+        self.places = PackedPlaces::find(&self.layout, memory)?;
         Ok(self.places.ring.touch(self.heard.offset() + REST)?)
     }
 
-    fn next(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, RingError> {
+    fn next(&mut self, memory: &GuestMemory, chain: &mut DescriptorChain) -> Result<bool, RingError> {
         if let Some(left) = self.again.pop() {
             self.walk_again(left, memory, chain)?;
             return Ok(true);
@@ -268,7 +268,7 @@ impl Virtqueue for PackedRing {
         Ok(true)
     }
 
-    fn peek(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, RingError> {
+    fn peek(&mut self, memory: &GuestMemory, chain: &mut DescriptorChain) -> Result<bool, RingError> {
         if let Some(left) = self.again.last() {
             return self.walk_again(*left, memory, chain).map(|()| true);
         }
@@ -278,8 +278,8 @@ impl Virtqueue for PackedRing {
         }
     }
 
-    fn finish(&mut self, chain: &Chain, written: u32) -> Result<(), RingError> {
-        self.batch.push(Finished { id: chain.head, count: chain.count, written, entry: chain.entry });
+    fn finish(&mut self, chain: &DescriptorChain, written: u32) -> Result<(), RingError> {
+        self.batch.push(FinishedRequest { id: chain.head, count: chain.count, written, entry: chain.entry });
         Ok(())
     }
 
@@ -351,7 +351,7 @@ impl PackedRing {
     /// The descriptor that the next request begins with, all but its address.
     fn available(&self) -> Result<Option<u64>, RingError> {
         let word = self.places.rest(self.next)?;
-        if !self.next.is_available(Rest::decode(word).flags) {
+        if !self.next.is_available(DescriptorRest::decode(word).flags) {
             return Ok(None);
         }
         if self.taken == self.layout.size {
@@ -370,7 +370,7 @@ impl PackedRing {
     }
 
     /// Reads the chain at the next place, which begins with `first`.
-    fn walk(&mut self, first: u64, memory: &GuestMemory, chain: &mut Chain) -> Result<(), RingError> {
+    fn walk(&mut self, first: u64, memory: &GuestMemory, chain: &mut DescriptorChain) -> Result<(), RingError> {
         chain.begin(0);
         if let Some(inflight) = &mut self.inflight {
             inflight.begin();
@@ -381,7 +381,7 @@ impl PackedRing {
             if let Some(inflight) = &mut self.inflight {
                 inflight.note(address, word)?;
             }
-            let rest = Rest::decode(word);
+            let rest = DescriptorRest::decode(word);
             self.put(address, rest, memory, chain)?;
             if rest.flags & NEXT == 0 {
                 return Ok(());
@@ -396,25 +396,36 @@ impl PackedRing {
     }
 
     /// Reads a chain as it was when an earlier server took it.
-    fn walk_again(&self, left: Left, memory: &GuestMemory, chain: &mut Chain) -> Result<(), RingError> {
+    fn walk_again(
+        &self,
+        left: LeftRequest,
+        memory: &GuestMemory,
+        chain: &mut DescriptorChain,
+    ) -> Result<(), RingError> {
         let inflight = self.inflight.as_ref().ok_or(RingError::Inflight)?;
         chain.begin(0);
         chain.entry = left.entry;
         let mut entry = left.entry;
         for _ in 0..left.count {
             let (address, word, next) = inflight.descriptor(entry)?;
-            self.put(address, Rest::decode(word), memory, chain)?;
+            self.put(address, DescriptorRest::decode(word), memory, chain)?;
             entry = next;
         }
         Ok(())
     }
 
     /// Puts what a descriptor has into a chain.
-    fn put(&self, address: u64, rest: Rest, memory: &GuestMemory, chain: &mut Chain) -> Result<(), RingError> {
-        let Rest { len, id, flags } = rest;
+    fn put(
+        &self,
+        address: u64,
+        rest: DescriptorRest,
+        memory: &GuestMemory,
+        chain: &mut DescriptorChain,
+    ) -> Result<(), RingError> {
+        let DescriptorRest { len, id, flags } = rest;
         chain.head = id;
         chain.count += 1;
-        let segment = Segment { address, len };
+        let segment = GuestSegment { address, len };
         if flags & INDIRECT != 0 {
             let is_alone = chain.count == 1 && flags & NEXT == 0;
             if !self.layout.indirect || !is_alone {
@@ -429,7 +440,7 @@ impl PackedRing {
     }
 
     /// Tells if the driver wants an interrupt for `count` places from `old` on.
-    fn wants_interrupt(&self, old: Place, count: u16) -> Result<bool, RingError> {
+    fn wants_interrupt(&self, old: RingPosition, count: u16) -> Result<bool, RingError> {
         // The driver stores what it wants, then looks at the ring; so the ring goes first here.
         fence(Ordering::SeqCst);
         let driver = &self.places.driver;
@@ -437,16 +448,16 @@ impl PackedRing {
         if flags != AT_PLACE || !self.layout.event_idx {
             return Ok(flags != DISABLE);
         }
-        let wanted = Place::decode(u16::from_le(driver.load16(0)?));
+        let wanted = RingPosition::decode(u16::from_le(driver.load16(0)?));
         Ok(wanted.since(old, self.layout.size) < count.into())
     }
 }
 
 /// Where the next request is taken from. The next used element goes there too: only the buffer of requests under way
 /// tells of any.
-fn begin(layout: &Layout) -> Result<Place, RingError> {
+fn begin(layout: &VirtqueueLayout) -> Result<RingPosition, RingError> {
     let [a, b, c, d] = layout.base.to_le_bytes();
-    let [next, used] = [[a, b], [c, d]].map(|bits| Place::decode(u16::from_le_bytes(bits)));
+    let [next, used] = [[a, b], [c, d]].map(|bits| RingPosition::decode(u16::from_le_bytes(bits)));
     for place in [next, used] {
         if place.index >= layout.size {
             return Err(RingError::Index(place.index.into()));
@@ -457,7 +468,7 @@ fn begin(layout: &Layout) -> Result<Place, RingError> {
 }
 
 /// All descriptors of an indirect table, whatever they say of a next one.
-fn put_table(table: Segment, memory: &GuestMemory, chain: &mut Chain) -> Result<(), RingError> {
+fn put_table(table: GuestSegment, memory: &GuestMemory, chain: &mut DescriptorChain) -> Result<(), RingError> {
     let len = usize::try_from(table.len).map_err(|_| RingError::Indirect)?;
     if len == 0 || !len.is_multiple_of(DESCRIPTOR) {
         return Err(RingError::Indirect);
@@ -470,12 +481,12 @@ fn put_table(table: Segment, memory: &GuestMemory, chain: &mut Chain) -> Result<
         let mut bytes = [0; DESCRIPTOR];
         memory.read(at.ok_or(RingError::Indirect)?, &mut bytes)?;
         let [address, rest] = halves(bytes);
-        let Rest { len, flags, .. } = Rest::decode(rest);
+        let DescriptorRest { len, flags, .. } = DescriptorRest::decode(rest);
         if flags & INDIRECT != 0 {
             return Err(RingError::Indirect);
         }
         if len > 0 {
-            chain.push(Segment { address, len }, flags & WRITE != 0)?;
+            chain.push(GuestSegment { address, len }, flags & WRITE != 0)?;
         }
     }
     Ok(())

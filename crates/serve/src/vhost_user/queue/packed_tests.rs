@@ -14,7 +14,7 @@ const DEVICE: u64 = 0x2000;
 const TABLE: u64 = 0x4000;
 const BUFFERS: u64 = GUEST + 0x8000;
 
-const START: Place = Place { index: 0, wrap: true };
+const START: RingPosition = RingPosition { index: 0, wrap: true };
 
 /// Flags in the ring, for a driver whose counter is 1.
 const MINE: u16 = AVAILABLE;
@@ -22,8 +22,8 @@ const MINE: u16 = AVAILABLE;
 /// A descriptor of the driver's: bytes, id and flags.
 type Described = ((u64, u32), u16, u16);
 
-fn layout() -> Layout {
-    Layout {
+fn layout() -> VirtqueueLayout {
+    VirtqueueLayout {
         size: SIZE,
         descriptors: USER + RING,
         available: USER + DRIVER,
@@ -35,7 +35,7 @@ fn layout() -> Layout {
     }
 }
 
-fn open(guest: &Guest, layout: Layout) -> PackedRing {
+fn open(guest: &Guest, layout: VirtqueueLayout) -> PackedRing {
     PackedRing::open(layout, &guest.memory, None).unwrap()
 }
 
@@ -46,21 +46,21 @@ fn describe(guest: &Guest, at: u64, descriptors: &[Described]) {
     }
 }
 
-fn take(guest: &Guest, ring: &mut PackedRing) -> Result<Chain, RingError> {
-    let mut chain = Chain::new();
+fn take(guest: &Guest, ring: &mut PackedRing) -> Result<DescriptorChain, RingError> {
+    let mut chain = DescriptorChain::new();
     assert!(ring.next(&guest.memory, &mut chain)?, "none is available");
     Ok(chain)
 }
 
 /// Puts one descriptor at a place.
-fn put(guest: &Guest, place: Place, id: u16) {
+fn put(guest: &Guest, place: RingPosition, id: u16) {
     let flags = if place.wrap { AVAILABLE } else { USED };
     let at = RING + place.offset() as u64;
     guest.describe(at, (BUFFERS, 16), [id, flags | WRITE]);
 }
 
 /// The used element at a place: its id, length and flags.
-fn used_at(guest: &Guest, place: Place) -> Option<(u16, u16)> {
+fn used_at(guest: &Guest, place: RingPosition) -> Option<(u16, u16)> {
     let at = RING + place.offset() as u64;
     let flags = guest.get16(at + 14);
     let is_used = [AVAILABLE, USED].map(|mark| flags & mark != 0) == [place.wrap; 2];
@@ -161,7 +161,7 @@ fn table_in_a_table_and_table_not_agreed_on_end_the_ring() {
     assert_eq!(take(&guest, &mut ring).unwrap_err(), RingError::Indirect);
     describe(&guest, TABLE, &[(table, 0, 0), (table, 0, 0)]);
     take(&guest, &mut open(&guest, layout())).unwrap();
-    let without = Layout { indirect: false, ..layout() };
+    let without = VirtqueueLayout { indirect: false, ..layout() };
     let mut ring = open(&guest, without);
     assert_eq!(take(&guest, &mut ring).unwrap_err(), RingError::Indirect);
 }
@@ -172,7 +172,7 @@ fn flags_of_the_other_lap_offer_nothing() {
     let mut ring = open(&guest, layout());
     for flags in [0, USED, AVAILABLE | USED] {
         describe(&guest, RING, &[((BUFFERS, 16), 1, flags | WRITE)]);
-        assert_eq!(ring.next(&guest.memory, &mut Chain::new()), Ok(false), "{flags:#x}");
+        assert_eq!(ring.next(&guest.memory, &mut DescriptorChain::new()), Ok(false), "{flags:#x}");
         assert_eq!(ring.ask_for_kick(), Ok(false));
     }
     put(&guest, START, 1);
@@ -187,7 +187,7 @@ fn more_than_the_ring_has_places_for_ends_it() {
         put(&guest, START.plus(step, SIZE), step);
         take(&guest, &mut ring).unwrap();
     }
-    assert_eq!(ring.next(&guest.memory, &mut Chain::new()), Ok(false));
+    assert_eq!(ring.next(&guest.memory, &mut DescriptorChain::new()), Ok(false));
     // All of them are under way, and the driver goes on as if the first were not.
     put(&guest, START.plus(SIZE, SIZE), 9);
     assert_eq!(take(&guest, &mut ring).unwrap_err(), RingError::Ahead(SIZE + 1));
@@ -227,7 +227,7 @@ fn ids_are_given_back_as_they_came_whatever_they_are() {
 fn addresses_outside_the_memory_and_sizes_that_cannot_be_are_errors() {
     let guest = Guest::new();
     let sound = layout();
-    let shifted = |descriptors, available, used| Layout { descriptors, available, used, ..sound };
+    let shifted = |descriptors, available, used| VirtqueueLayout { descriptors, available, used, ..sound };
     for wrong in [
         shifted(USER + MEMORY, sound.available, sound.used),
         shifted(USER + MEMORY - 16, sound.available, sound.used),
@@ -235,10 +235,10 @@ fn addresses_outside_the_memory_and_sizes_that_cannot_be_are_errors() {
         shifted(sound.descriptors, USER + MEMORY - 2, sound.used),
         shifted(sound.descriptors, sound.available, u64::MAX - 2),
         shifted(sound.descriptors, sound.available, USER + DEVICE + 1),
-        Layout { size: 0, ..sound },
-        Layout { size: 0x8001, ..sound },
-        Layout { base: 6 << 16, ..sound },
-        Layout { base: 6, ..sound },
+        VirtqueueLayout { size: 0, ..sound },
+        VirtqueueLayout { size: 0x8001, ..sound },
+        VirtqueueLayout { base: 6 << 16, ..sound },
+        VirtqueueLayout { base: 6, ..sound },
     ] {
         let ring = PackedRing::open(wrong, &guest.memory, None);
         let asked = ring.and_then(|mut ring| ring.ask_for_kick());
@@ -298,7 +298,7 @@ fn interrupts_come_where_the_driver_wants_them() {
     for (flags, event_idx, is_told) in
         [(ENABLE, true, true), (DISABLE, true, false), (AT_PLACE, false, true), (3, true, true), (0xffff, true, true)]
     {
-        let layout = Layout { event_idx, ..layout() };
+        let layout = VirtqueueLayout { event_idx, ..layout() };
         let mut ring = open(&guest, layout);
         put(&guest, START, 1);
         let chain = take(&guest, &mut ring).unwrap();
@@ -313,7 +313,7 @@ fn interrupts_come_where_the_driver_wants_them() {
 fn kick_is_asked_for_only_when_there_is_nothing_more() {
     for event_idx in [false, true] {
         let guest = Guest::new();
-        let layout = Layout { event_idx, ..layout() };
+        let layout = VirtqueueLayout { event_idx, ..layout() };
         let mut ring = open(&guest, layout);
         put(&guest, START, 1);
         take(&guest, &mut ring).unwrap();
@@ -330,8 +330,8 @@ fn kick_is_asked_for_only_when_there_is_nothing_more() {
 fn base_without_the_place_of_used_elements_is_understood() {
     let guest = Guest::new();
     for base in [0x8000, 0x8003, 0x0005, 0x0000] {
-        let mut ring = open(&guest, Layout { base, ..layout() });
-        let place = Place::decode(u16::try_from(base).unwrap());
+        let mut ring = open(&guest, VirtqueueLayout { base, ..layout() });
+        let place = RingPosition::decode(u16::try_from(base).unwrap());
         put(&guest, place, 5);
         let chain = take(&guest, &mut ring).unwrap();
         ring.finish(&chain, 1).unwrap();
@@ -343,7 +343,7 @@ fn base_without_the_place_of_used_elements_is_understood() {
 #[test]
 fn ring_is_fresh_until_a_server_has_had_it() {
     let guest = Guest::new();
-    let is_fresh = |base| Layout { base, ..layout() }.is_fresh(&guest.memory);
+    let is_fresh = |base| VirtqueueLayout { base, ..layout() }.is_fresh(&guest.memory);
     assert!([0x8000, 0x8000_8000].into_iter().all(is_fresh));
     let elsewhere = [0, 0x8001, 0x8000_0000, 0x8000_8001, 0x8001_8000];
     assert!(!elsewhere.into_iter().any(is_fresh));
@@ -383,7 +383,7 @@ fn nonsense_in_the_inflight_buffer_is_an_error_or_harmless() {
             ring.publish().unwrap();
             guest.put(at + place, &[byte]);
             let Ok(mut ring) = open() else { continue };
-            let mut chain = Chain::new();
+            let mut chain = DescriptorChain::new();
             for _ in 0..=SIZE {
                 let Ok(true) = ring.next(&guest.memory, &mut chain) else { break };
                 ring.finish(&chain, 1).unwrap();

@@ -11,8 +11,8 @@ use std::sync::atomic::{Ordering, fence};
 use cryptline_sys::{GuestMemory, GuestRange};
 
 use super::super::inflight::SplitInflight;
-use super::super::shared::Shared;
-use super::{Chain, Layout, RingError, SEGMENTS_MAX, Segment, Virtqueue, is_crossed};
+use super::super::shared::VhostShared;
+use super::{DescriptorChain, GuestSegment, RingError, SEGMENTS_MAX, Virtqueue, VirtqueueLayout, is_crossed};
 
 const DESCRIPTOR: usize = 16;
 const NEXT: u16 = 1;
@@ -26,8 +26,8 @@ const INDEX: usize = 2;
 const ENTRIES: usize = 4;
 
 pub(in super::super) struct SplitRing {
-    layout: Layout,
-    places: Places,
+    layout: VirtqueueLayout,
+    places: SplitPlaces,
     /// The next entry of the available ring to take.
     next: u16,
     /// The available index as last read.
@@ -43,32 +43,32 @@ pub(in super::super) struct SplitRing {
     again: Vec<u16>,
 }
 
-struct Descriptor {
-    segment: Segment,
+struct SplitDescriptor {
+    segment: GuestSegment,
     flags: u16,
     next: u16,
 }
 
 /// Where descriptors are read from.
 #[derive(Clone, Copy)]
-enum Table {
+enum DescriptorTable {
     Ring,
     Indirect { address: u64, count: u32 },
 }
 
-struct Places {
-    descriptors: Shared,
-    available: Shared,
-    used: Shared,
+struct SplitPlaces {
+    descriptors: VhostShared,
+    available: VhostShared,
+    used: VhostShared,
 }
 
-impl Places {
-    fn find(layout: &Layout, memory: &GuestMemory) -> Result<Self, RingError> {
+impl SplitPlaces {
+    fn find(layout: &VirtqueueLayout, memory: &GuestMemory) -> Result<Self, RingError> {
         let size = usize::from(layout.size);
         let event = if layout.event_idx { 2 } else { 0 };
         let available = ENTRIES + 2 * size + event;
         let used = ENTRIES + 8 * size + event;
-        let range = |user, len| memory.user_range(user, len).map(Shared::new);
+        let range = |user, len| memory.user_range(user, len).map(VhostShared::new);
         Ok(Self {
             descriptors: range(layout.descriptors, DESCRIPTOR * size)?,
             available: range(layout.available, available)?,
@@ -97,11 +97,11 @@ fn mark_at(size: u16) -> usize {
 }
 
 impl Virtqueue for SplitRing {
-    fn open(layout: Layout, memory: &GuestMemory, inflight: Option<GuestRange>) -> Result<Self, RingError> {
+    fn open(layout: VirtqueueLayout, memory: &GuestMemory, inflight: Option<GuestRange>) -> Result<Self, RingError> {
         if !layout.size.is_power_of_two() {
             return Err(RingError::Size(layout.size));
         }
-        let places = Places::find(&layout, memory)?;
+        let places = SplitPlaces::find(&layout, memory)?;
         // An earlier server may have stored it and ended before it was logged.
         places.used.touch(INDEX)?;
         places.mark(layout.size)?;
@@ -121,18 +121,18 @@ impl Virtqueue for SplitRing {
         Ok(Self { layout, places, next, seen: next, finished: used, published: used, is_quiet: false, inflight, again })
     }
 
-    fn is_fresh(layout: &Layout, memory: &GuestMemory) -> Result<bool, RingError> {
-        let places = Places::find(layout, memory)?;
+    fn is_fresh(layout: &VirtqueueLayout, memory: &GuestMemory) -> Result<bool, RingError> {
+        let places = SplitPlaces::find(layout, memory)?;
         Ok(layout.base == 0 && places.used.load16(INDEX)? == 0 && !places.is_marked(layout.size)?)
     }
 
     fn remap(&mut self, memory: &GuestMemory) -> Result<(), RingError> {
-        self.places = Places::find(&self.layout, memory)?;
+        self.places = SplitPlaces::find(&self.layout, memory)?;
         // A log may come after the ring: see `open`.
         Ok(self.places.used.touch(INDEX)?)
     }
 
-    fn next(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, RingError> {
+    fn next(&mut self, memory: &GuestMemory, chain: &mut DescriptorChain) -> Result<bool, RingError> {
         if let Some(head) = self.again.pop() {
             self.walk(head, memory, chain)?;
             return Ok(true);
@@ -151,7 +151,7 @@ impl Virtqueue for SplitRing {
         Ok(true)
     }
 
-    fn peek(&mut self, memory: &GuestMemory, chain: &mut Chain) -> Result<bool, RingError> {
+    fn peek(&mut self, memory: &GuestMemory, chain: &mut DescriptorChain) -> Result<bool, RingError> {
         let head = match self.again.last().copied() {
             Some(head) => head,
             None if self.seen == self.next && !self.look()? => return Ok(false),
@@ -164,7 +164,7 @@ impl Virtqueue for SplitRing {
         Ok(true)
     }
 
-    fn finish(&mut self, chain: &Chain, written: u32) -> Result<(), RingError> {
+    fn finish(&mut self, chain: &DescriptorChain, written: u32) -> Result<(), RingError> {
         let place = usize::from(self.finished % self.layout.size);
         let element = u64::from(chain.head) | u64::from(written) << 32;
         self.places.used.write(ENTRIES + 8 * place, &element.to_le_bytes())?;
@@ -251,14 +251,14 @@ impl SplitRing {
         Ok(())
     }
 
-    fn walk(&self, head: u16, memory: &GuestMemory, chain: &mut Chain) -> Result<(), RingError> {
+    fn walk(&self, head: u16, memory: &GuestMemory, chain: &mut DescriptorChain) -> Result<(), RingError> {
         chain.begin(head);
-        let (mut table, mut index) = (Table::Ring, head);
+        let (mut table, mut index) = (DescriptorTable::Ring, head);
         // Segments of no bytes count as well, so a loop of them ends.
         let mut left = SEGMENTS_MAX;
         loop {
             left = left.checked_sub(1).ok_or(RingError::Long)?;
-            let Descriptor { segment, flags, next } = self.descriptor(table, index, memory)?;
+            let SplitDescriptor { segment, flags, next } = self.descriptor(table, index, memory)?;
             if flags & INDIRECT != 0 {
                 table = self.indirect(table, segment, flags)?;
                 index = 0;
@@ -276,25 +276,35 @@ impl SplitRing {
         }
     }
 
-    fn indirect(&self, table: Table, segment: Segment, flags: u16) -> Result<Table, RingError> {
+    fn indirect(
+        &self,
+        table: DescriptorTable,
+        segment: GuestSegment,
+        flags: u16,
+    ) -> Result<DescriptorTable, RingError> {
         let size = u32::try_from(DESCRIPTOR).unwrap_or(u32::MAX);
         let count = segment.len / size;
-        let is_first = matches!(table, Table::Ring);
+        let is_first = matches!(table, DescriptorTable::Ring);
         let is_whole = count > 0 && segment.len.is_multiple_of(size) && flags & NEXT == 0;
         if !self.layout.indirect || !is_first || !is_whole {
             return Err(RingError::Indirect);
         }
-        Ok(Table::Indirect { address: segment.address, count })
+        Ok(DescriptorTable::Indirect { address: segment.address, count })
     }
 
-    fn descriptor(&self, table: Table, index: u16, memory: &GuestMemory) -> Result<Descriptor, RingError> {
+    fn descriptor(
+        &self,
+        table: DescriptorTable,
+        index: u16,
+        memory: &GuestMemory,
+    ) -> Result<SplitDescriptor, RingError> {
         let mut bytes = [0; DESCRIPTOR];
         let offset = usize::from(index) * DESCRIPTOR;
         match table {
-            Table::Ring if index < self.layout.size => {
+            DescriptorTable::Ring if index < self.layout.size => {
                 self.places.descriptors.read(offset, &mut bytes)?;
             }
-            Table::Indirect { address, count } if u32::from(index) < count => {
+            DescriptorTable::Indirect { address, count } if u32::from(index) < count => {
                 let address = address.checked_add(offset as u64);
                 let address = address.ok_or(RingError::Indirect)?;
                 memory.read(address, &mut bytes)?;
@@ -308,8 +318,8 @@ impl SplitRing {
             u32::try_from(part).unwrap_or(0)
         });
         let [flags_low, flags_high, next_low, next_high] = rest.to_le_bytes();
-        Ok(Descriptor {
-            segment: Segment { address: u64::from(low) | u64::from(high) << 32, len },
+        Ok(SplitDescriptor {
+            segment: GuestSegment { address: u64::from(low) | u64::from(high) << 32, len },
             flags: u16::from_le_bytes([flags_low, flags_high]),
             next: u16::from_le_bytes([next_low, next_high]),
         })

@@ -30,8 +30,8 @@ impl Guest {
         self.set16(AVAILABLE + 2, base.wrapping_add(count));
     }
 
-    fn layout(&self) -> Layout {
-        Layout {
+    fn layout(&self) -> VirtqueueLayout {
+        VirtqueueLayout {
             size: SIZE,
             descriptors: USER + DESCRIPTORS,
             available: USER + AVAILABLE,
@@ -56,12 +56,12 @@ impl Guest {
     }
 
     /// Returns what becomes of the one chain that is offered.
-    fn walk(&self) -> Result<Chain, RingError> {
+    fn walk(&self) -> Result<DescriptorChain, RingError> {
         self.walk_in(&mut self.ring())
     }
 
-    fn walk_in(&self, ring: &mut SplitRing) -> Result<Chain, RingError> {
-        let mut chain = Chain::new();
+    fn walk_in(&self, ring: &mut SplitRing) -> Result<DescriptorChain, RingError> {
+        let mut chain = DescriptorChain::new();
         assert!(ring.next(&self.memory, &mut chain)?);
         Ok(chain)
     }
@@ -185,7 +185,7 @@ fn indirect_table_that_must_not_be_ends_the_ring() {
     guest.link(TABLE, 0, (GUEST, 16), 0, 0);
     guest.link(DESCRIPTORS, 0, (table, 16), INDIRECT, 0);
     guest.walk().unwrap();
-    let layout = Layout { indirect: false, ..guest.layout() };
+    let layout = VirtqueueLayout { indirect: false, ..guest.layout() };
     let mut ring = SplitRing::open(layout, &guest.memory, None).unwrap();
     assert_eq!(guest.walk_in(&mut ring).unwrap_err(), RingError::Indirect);
 }
@@ -210,9 +210,9 @@ fn addresses_outside_the_memory_are_errors() {
         (USER, USER + AVAILABLE + 1, USER + USED),
         (USER, USER + AVAILABLE, USER + USED + 1),
     ] {
-        let layout = Layout { descriptors, available, used, ..guest.layout() };
+        let layout = VirtqueueLayout { descriptors, available, used, ..guest.layout() };
         let ring = SplitRing::open(layout, &guest.memory, None);
-        let looked = ring.and_then(|mut ring| ring.next(&guest.memory, &mut Chain::new()));
+        let looked = ring.and_then(|mut ring| ring.next(&guest.memory, &mut DescriptorChain::new()));
         assert!(matches!(looked, Err(RingError::Memory(_))), "{available:#x} {used:#x}");
     }
 }
@@ -224,7 +224,7 @@ fn memory_that_is_cut_short_ends_the_ring() {
     guest.offer(0, &[0]);
     ftruncate(&guest.file, 0).unwrap();
     let lost = RingError::Memory(GuestFault::Lost);
-    let mut chain = Chain::new();
+    let mut chain = DescriptorChain::new();
     assert_eq!(ring.next(&guest.memory, &mut chain), Err(lost));
     assert_eq!(ring.finish(&over(0), 1), Err(lost));
     assert_eq!(ring.ask_for_kick(), Err(lost));
@@ -256,7 +256,7 @@ fn what_is_over_is_published_together_and_told_where_the_driver_wants_it() {
         assert_eq!(guest.get16(USED + 4 + 8 * place), 0);
         assert_eq!(guest.get16(USED + 4 + 8 * place + 4), 513);
     }
-    let layout = Layout { event_idx: false, base: used.into(), ..guest.layout() };
+    let layout = VirtqueueLayout { event_idx: false, base: used.into(), ..guest.layout() };
     let mut ring = SplitRing::open(layout, &guest.memory, None).unwrap();
     for (flags, is_told) in [(0, true), (1, false)] {
         guest.set16(AVAILABLE, flags);
@@ -278,7 +278,7 @@ fn kick_is_asked_for_only_when_there_is_nothing_more() {
     assert_eq!(ring.ask_for_kick(), Ok(false));
     assert_eq!(guest.get16(event), 1, "the next one");
     assert_eq!(ring.base(), 1);
-    let layout = Layout { event_idx: false, base: 1, ..guest.layout() };
+    let layout = VirtqueueLayout { event_idx: false, base: 1, ..guest.layout() };
     let mut ring = SplitRing::open(layout, &guest.memory, None).unwrap();
     guest.offer(1, &[0]);
     guest.walk_in(&mut ring).unwrap();
@@ -291,7 +291,7 @@ fn kick_is_asked_for_only_when_there_is_nothing_more() {
 fn indices_wrap() {
     let guest = Guest::new();
     guest.set16(USED + 2, 0xfffe);
-    let layout = Layout { base: 0xfffe, ..guest.layout() };
+    let layout = VirtqueueLayout { base: 0xfffe, ..guest.layout() };
     let mut ring = SplitRing::open(layout, &guest.memory, None).unwrap();
     simple(&guest, 0);
     guest.offer(0xfffe, &[0, 0, 0]);
@@ -303,13 +303,13 @@ fn indices_wrap() {
     guest.set16(event, 0);
     assert_eq!(ring.publish(), Ok(true));
     assert_eq!((guest.get16(USED + 2), ring.base()), (1, 1));
-    assert_eq!(ring.next(&guest.memory, &mut Chain::new()), Ok(false));
+    assert_eq!(ring.next(&guest.memory, &mut DescriptorChain::new()), Ok(false));
 }
 
 /// The heads that a server takes which comes after another that was killed.
 fn taken_again(guest: &Guest) -> Vec<u16> {
     let mut ring = guest.ring_with_inflight();
-    let mut chain = Chain::new();
+    let mut chain = DescriptorChain::new();
     let mut heads = Vec::new();
     while ring.next(&guest.memory, &mut chain).unwrap() {
         heads.push(chain.head);
@@ -373,7 +373,7 @@ fn empty_buffer_beside_a_ring_that_has_run_clears_nothing() {
     let guest = Guest::new();
     simple(&guest, 0);
     guest.set16(USED + 2, 5);
-    let layout = Layout { base: 5, ..guest.layout() };
+    let layout = VirtqueueLayout { base: 5, ..guest.layout() };
     guest.offer(5, &[0]);
     let range = Some(guest.inflight());
     let mut ring = SplitRing::open(layout, &guest.memory, range).unwrap();
@@ -404,15 +404,15 @@ fn nonsense_in_the_inflight_buffer_is_an_error_or_harmless() {
     guest.set16(INFLIGHT + 14, 0);
     guest.offer(0, &[0; 8]);
     let mut ring = guest.ring_with_inflight();
-    let mut chain = Chain::new();
+    let mut chain = DescriptorChain::new();
     for _ in 0..SIZE {
         let _ = ring.next(&guest.memory, &mut chain);
     }
 }
 
 /// A request that is over.
-fn over(head: u16) -> Chain {
-    Chain { head, ..Chain::new() }
+fn over(head: u16) -> DescriptorChain {
+    DescriptorChain { head, ..DescriptorChain::new() }
 }
 
 #[test]
@@ -421,7 +421,7 @@ fn ring_is_fresh_until_a_server_has_had_it() {
     let is_fresh = || guest.layout().is_fresh(&guest.memory);
     guest.offer(0, &[0, 1]);
     assert!(is_fresh(), "the driver alone");
-    assert!(!Layout { base: 1, ..guest.layout() }.is_fresh(&guest.memory));
+    assert!(!VirtqueueLayout { base: 1, ..guest.layout() }.is_fresh(&guest.memory));
     guest.ring();
     assert!(!is_fresh(), "it was opened");
 }

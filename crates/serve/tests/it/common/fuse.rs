@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cryptline_engine::{BackendChoice, Gate};
-use cryptline_serve::fuse::{Nodes, Options, Over, Session};
+use cryptline_serve::fuse::{FuseOptions, FuseSession, MountedOver, Nodes};
 use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use cryptline_testkit::fuse::{code, first_word};
@@ -22,8 +22,8 @@ pub fn options(
     grace: Duration,
     log: impl Fn(&str) + Send + Sync + 'static,
     cut_off: impl Fn() + Send + Sync + 'static,
-) -> Options {
-    Options {
+) -> FuseOptions {
+    FuseOptions {
         backend,
         poll: Poll::default(),
         cached: false,
@@ -36,15 +36,15 @@ pub fn options(
 }
 
 /// A session of one lane for one disk; `ours` is the kernel's end.
-pub fn session(gate: &Gate, ours: &OwnedFd, theirs: OwnedFd, options: Options) -> Session {
-    let nodes = Nodes::new(Over::Folder, gate, "disk", "", false);
+pub fn session(gate: &Gate, ours: &OwnedFd, theirs: OwnedFd, options: FuseOptions) -> FuseSession {
+    let nodes = Nodes::new(MountedOver::Folder, gate, "disk", "", false);
     session_of(nodes, ours, theirs, options)
 }
 
 /// The same for several disks.
-pub fn session_of(nodes: Nodes, ours: &OwnedFd, theirs: OwnedFd, options: Options) -> Session {
+pub fn session_of(nodes: Nodes, ours: &OwnedFd, theirs: OwnedFd, options: FuseOptions) -> FuseSession {
     rustix::net::send(ours, &first_word(), SendFlags::NOSIGNAL).expect("sent");
-    let session = Session::start(&Arc::new(nodes), vec![theirs], options);
+    let session = FuseSession::start(&Arc::new(nodes), vec![theirs], options);
     let session = session.expect("a session");
     let mut answer = [0; 100];
     let (len, _) = rustix::net::recv(ours, &mut answer, RecvFlags::empty()).expect("an answer");

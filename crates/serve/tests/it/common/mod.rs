@@ -25,7 +25,9 @@ use std::time::{Duration, Instant};
 use cryptline_engine::{BackendChoice, Fault, Gate};
 use cryptline_nbd::TlsMode;
 use cryptline_serve::lane::Poll;
-use cryptline_serve::nbd::{Clients, CurrentTls, Export, Exports, Listener, Server, ServerOptions, StopHandle};
+use cryptline_serve::nbd::{
+    AllowedClients, CurrentTls, Export, Exports, Listener, NbdServer, NbdServerOptions, StopHandle,
+};
 use cryptline_serve::stats::{ExportStats, Snapshot};
 use cryptline_sys::lock;
 use cryptline_testkit::suite::{Fresh, Watchdog};
@@ -42,7 +44,7 @@ pub struct Setup {
     exports: Vec<(String, String, Fresh)>,
     minimum_block: Option<u32>,
     tls: TlsMode,
-    options: ServerOptions,
+    options: NbdServerOptions,
     log: Arc<Mutex<Vec<String>>>,
 }
 
@@ -55,7 +57,7 @@ impl Setup {
             exports: vec![(String::new(), String::new(), stack)],
             minimum_block: None,
             tls: TlsMode::Off,
-            options: ServerOptions {
+            options: NbdServerOptions {
                 backend: BackendChoice::Auto,
                 poll: Poll::default(),
                 tls: None,
@@ -96,13 +98,13 @@ impl Setup {
     /// Offers TLS with the certificates in `folder`.
     pub fn tls(mut self, mode: TlsMode, folder: &Path) -> Self {
         self.tls = mode;
-        let config = cryptline_serve::nbd::server_config(folder, &Clients::Anybody);
+        let config = cryptline_serve::nbd::server_config(folder, &AllowedClients::Anybody);
         self.options.tls = Some(CurrentTls::new(config.expect("certificates")));
         self
     }
 
     /// Changes any other option.
-    pub fn with(mut self, change: impl FnOnce(&mut ServerOptions)) -> Self {
+    pub fn with(mut self, change: impl FnOnce(&mut NbdServerOptions)) -> Self {
         change(&mut self.options);
         self
     }
@@ -131,7 +133,7 @@ impl Setup {
         });
         let exports = Exports::new(exports.collect(), self.tls).expect("an offer");
         let grace = self.options.grace;
-        let server = Server::new(exports, self.options);
+        let server = NbdServer::new(exports, self.options);
         let stop = StopHandle::new().expect("an eventfd");
         let pulled = stop.clone();
         let thread = std::thread::Builder::new()

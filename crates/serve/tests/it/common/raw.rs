@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use cryptline_nbd::client::{self, Content, Info, OptionReply, Reply, context_data, info_data, option};
-use cryptline_nbd::reply::Extent;
+use cryptline_nbd::client::{self, Content, InfoReply, OptionReply, ServerMessage, context_data, info_data, option};
+use cryptline_nbd::reply::NbdExtent;
 use cryptline_nbd::wire::{GREETING_LEN, client_flag, cmd, info, opt, rep};
 use cryptline_nbd::{NbdError, RequestHeader, TransmissionFlags};
 
@@ -35,7 +35,7 @@ pub struct Answer {
     /// Result of the request; for a read, with the data.
     pub outcome: Result<Vec<u8>, NbdError>,
     /// For block status.
-    pub extents: Vec<Extent>,
+    pub extents: Vec<NbdExtent>,
 }
 
 impl Answer {
@@ -53,7 +53,7 @@ struct Waiting {
     data: Vec<u8>,
     /// Which bytes of a structured read have come, so that none comes twice.
     seen: Vec<bool>,
-    extents: Vec<Extent>,
+    extents: Vec<NbdExtent>,
     error: Option<NbdError>,
     is_read: bool,
 }
@@ -110,7 +110,7 @@ impl Raw {
             match kind {
                 rep::ACK => break,
                 rep::INFO => {
-                    if let Some(Info::Export { size, flags }) = client::parse_info(&data) {
+                    if let Some(InfoReply::Export { size, flags }) = client::parse_info(&data) {
                         found = Some((size, flags));
                     }
                 }
@@ -240,11 +240,11 @@ impl Raw {
                 continue;
             };
             match reply {
-                Reply::Simple { cookie, outcome } => {
+                ServerMessage::Simple { cookie, outcome } => {
                     self.taken += len;
                     return self.simple(cookie, outcome);
                 }
-                Reply::Chunk { cookie, done, content } => {
+                ServerMessage::Chunk { cookie, done, content } => {
                     assert_eq!(self.style, Style::Structured, "chunks were not asked for");
                     let waiting = self.waiting.get_mut(&cookie).expect("a known cookie");
                     waiting.take(content);

@@ -7,13 +7,13 @@ use std::time::Duration;
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
-use cryptline_serve::vhost_user::{Disk, Front, Server, ServerOptions};
+use cryptline_serve::vhost_user::{FrontEnds, VhostDisk, VhostServer, VhostServerOptions};
 use cryptline_serve::{Flushed, StopHandle};
 use cryptline_sys::lock;
 
 /// A disk of one queue that is called as its serial number is.
-pub fn disk(name: &str, gate: &Gate, front: Front) -> Disk {
-    Disk {
+pub fn disk(name: &str, gate: &Gate, front: FrontEnds) -> VhostDisk {
+    VhostDisk {
         name: name.to_owned(),
         gate: gate.clone(),
         block: 512,
@@ -25,8 +25,8 @@ pub fn disk(name: &str, gate: &Gate, front: Front) -> Disk {
     }
 }
 
-pub fn options(backend: BackendChoice, grace: Duration) -> ServerOptions {
-    ServerOptions { backend, poll: Poll::default(), grace, log: Arc::new(|event| eprintln!("{event}")) }
+pub fn options(backend: BackendChoice, grace: Duration) -> VhostServerOptions {
+    VhostServerOptions { backend, poll: Poll::default(), grace, log: Arc::new(|event| eprintln!("{event}")) }
 }
 
 pub type Log = Arc<Mutex<Vec<String>>>;
@@ -40,7 +40,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    pub fn start(disks: Vec<Disk>, mut options: ServerOptions) -> Self {
+    pub fn start(disks: Vec<VhostDisk>, mut options: VhostServerOptions) -> Self {
         let log = Log::default();
         let lines = Arc::clone(&log);
         options.log = Arc::new(move |event| {
@@ -48,7 +48,7 @@ impl Serving {
                 lock(&lines).push(event.to_string());
             }
         });
-        let server = Server::new(disks, options).expect("a server");
+        let server = VhostServer::new(disks, options).expect("a server");
         let stop = StopHandle::new().expect("an eventfd");
         let pulled = stop.clone();
         let thread = std::thread::spawn(move || server.run(&pulled).expect("it could listen"));

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use cryptline_engine::base::{DirectMode, FileDevice, Image, RamDevice};
-use cryptline_engine::dispatch::{Dispatch, Mode};
+use cryptline_engine::dispatch::{Dispatch, DispatchMode};
 use cryptline_engine::{Gate, Geometry, Op, Request};
 use cryptline_testkit::scripted::{answering, geometry};
 use cryptline_testkit::suite::Fresh;
@@ -21,7 +21,7 @@ pub const NULL: Layout = devices::NULL;
 /// Everybody who can run the cipher; helpers come to everything.
 pub const DISPATCHES: [Dispatch; 4] = [INLINE, devices::QUEUE, devices::QUEUE_FLAGS, devices::AUTO];
 
-const INLINE: Dispatch = Dispatch { read: Mode::Inline, write: Mode::Inline, ..devices::QUEUE };
+const INLINE: Dispatch = Dispatch { read: DispatchMode::Inline, write: DispatchMode::Inline, ..devices::QUEUE };
 
 /// A disk in memory.
 pub fn ram(size: u64) -> Fresh {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use cryptline_engine::base::DirectMode;
 use cryptline_engine::{BackendChoice, Fault, Gate};
-use cryptline_serve::fuse::{Nodes, Over, Session};
+use cryptline_serve::fuse::{FuseSession, MountedOver, Nodes};
 use cryptline_serve::stats::{ExportStats, OperationKind};
 use cryptline_sys::lock;
 use cryptline_testkit::fuse::about;
@@ -42,7 +42,7 @@ const FALLOCATE: u32 = 43;
 /// A write with this flag has no flush behind it: past the page cache, the kernel leaves that to the server.
 const O_DSYNC: u64 = OFlags::DSYNC.bits() as u64;
 
-type Sessions = Arc<Mutex<Vec<Session>>>;
+type Sessions = Arc<Mutex<Vec<FuseSession>>>;
 
 struct Fuse {
     gate: Gate,
@@ -177,7 +177,7 @@ struct Progress {
 
 impl Kernel {
     /// The kernel of a session of a disk, which has nothing to complain of.
-    fn of(gate: &Gate, (ours, theirs, _): (OwnedFd, OwnedFd, bool), piece: usize) -> (Self, Session) {
+    fn of(gate: &Gate, (ours, theirs, _): (OwnedFd, OwnedFd, bool), piece: usize) -> (Self, FuseSession) {
         let options = fuse::options(Default::default(), Duration::from_secs(5), |line| panic!("{line}"), || ());
         let session = fuse::session(gate, &ours, theirs, options);
         (Self::new(ours, gate.size(), piece), session)
@@ -465,7 +465,7 @@ fn disk_that_hangs_keeps_no_other_of_its_session_waiting() {
     for backend in [BackendChoice::Syscalls, BackendChoice::Auto] {
         let (hung, well) = (Silent::new(SIZE), stack::VolatileDisk::new(1 << 20));
         let [one, two] = [Fresh::new(hung.gate()), well.stack()];
-        let mut nodes = Nodes::new(Over::Folder, &one.gate, "one", "", false);
+        let mut nodes = Nodes::new(MountedOver::Folder, &one.gate, "one", "", false);
         nodes.add(&two.gate, "two", "");
         let (ours, theirs, _) = fuse::sockets();
         let mut options = fuse::options(backend, Duration::from_millis(50), |_| (), || ());
@@ -527,7 +527,7 @@ fn disks_of_one_session_have_data_counts_and_failures_of_their_own() {
     const SIZE: u64 = 4 << 20;
     for backend in [BackendChoice::Syscalls, BackendChoice::Auto] {
         let [(one, _), (two, path)] = [(); 2].map(|()| stack::file_at(SIZE, DirectMode::Off, false));
-        let mut nodes = Nodes::new(Over::Folder, &one.gate, "one", "", false);
+        let mut nodes = Nodes::new(MountedOver::Folder, &one.gate, "one", "", false);
         nodes.add(&two.gate, "two", "");
         let (ours, theirs, _) = fuse::sockets();
         let grace = Duration::from_secs(5);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cryptline_serve::device::EndError;
-use cryptline_serve::kernel_nbd::{self, KernelNbd, Options};
+use cryptline_serve::kernel_nbd::{self, KernelNbd, NbdAttachOptions};
 use cryptline_testkit::suite::Fresh;
 use rustix::io::Errno;
 
@@ -36,7 +36,7 @@ pub fn start(over: Fresh, how: How) -> Served {
 }
 
 fn run(serving: &Serving) -> Result<(), EndError> {
-    let options = Options {
+    let options = NbdAttachOptions {
         backend: serving.how.backend,
         connections: QUEUES.into(),
         index: None,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{Buffer, Fault, Gate, Geometry, Ring};
-use cryptline_serve::lane::{Asked, Brought, Chunk, Lane, Orders, Room, Taken, Wire, Work};
+use cryptline_serve::lane::{Brought, Lane, LaneRoom, Orders, Wire, WireInput, WireRequest, Work, WriteChunk};
 use cryptline_sys::{Waker, lock};
 use cryptline_testkit::suite::{Fresh, Watchdog};
 use rustix::io::Errno;
@@ -98,7 +98,7 @@ struct TinyWire {
     /// Requests that the lane has; a tag is a place here.
     taken: Vec<Option<Started>>,
     /// Chunks of writes that were put off.
-    wanted: VecDeque<(usize, Chunk)>,
+    wanted: VecDeque<(usize, WriteChunk)>,
     is_gone: bool,
     is_stopped: bool,
 }
@@ -134,13 +134,13 @@ impl TinyWire {
         })
     }
 
-    fn bytes(&self, tag: usize, chunk: Chunk) -> &[u8] {
+    fn bytes(&self, tag: usize, chunk: WriteChunk) -> &[u8] {
         let Some(Started { ask: Ask::Write { data, .. }, .. }) = &self.taken[tag] else { panic!("no write") };
         let start = usize::try_from(chunk.at).expect("inside");
         &data[start..start + chunk.len]
     }
 
-    fn copy(&self, tag: usize, chunk: Chunk, room: &Room) -> Option<Buffer> {
+    fn copy(&self, tag: usize, chunk: WriteChunk, room: &LaneRoom) -> Option<Buffer> {
         let mut buffer = room.buffer(chunk.len)?;
         buffer.copy_from_slice(self.bytes(tag, chunk));
         Some(buffer)
@@ -155,16 +155,16 @@ impl TinyWire {
 impl Wire for TinyWire {
     type Tag = usize;
 
-    fn take(&mut self, room: &Room) -> Option<Taken<usize>> {
+    fn take(&mut self, room: &LaneRoom) -> Option<WireInput<usize>> {
         self.look_for_peer();
         if let Some((tag, chunk)) = self.wanted.front().copied() {
             if self.is_gone {
                 self.wanted.pop_front();
-                return Some(Taken::Bytes(chunk.job, None));
+                return Some(WireInput::Bytes(chunk.job, None));
             }
             if let Some(data) = self.copy(tag, chunk, room) {
                 self.wanted.pop_front();
-                return Some(Taken::Bytes(chunk.job, Some(data)));
+                return Some(WireInput::Bytes(chunk.job, Some(data)));
             }
         }
         while !self.is_stopped && !self.is_gone && room.has_job() {
@@ -177,14 +177,19 @@ impl Wire for TinyWire {
                     let tag = free.unwrap_or(self.taken.len());
                     self.taken.resize_with(self.taken.len().max(tag + 1), || None);
                     self.taken[tag] = Some(Started { mark, ask, parts: Vec::new() });
-                    return Some(Taken::Asked(Asked { tag, work, offset: range.offset, length: range.len.into() }));
+                    return Some(WireInput::Asked(WireRequest {
+                        tag,
+                        work,
+                        offset: range.offset,
+                        length: range.len.into(),
+                    }));
                 }
             }
         }
         None
     }
 
-    fn bring(&mut self, tag: usize, chunk: Chunk, room: &Room) -> Brought {
+    fn bring(&mut self, tag: usize, chunk: WriteChunk, room: &LaneRoom) -> Brought {
         if self.is_gone {
             return Brought::Never;
         }
@@ -235,7 +240,7 @@ impl Wire for TinyWire {
         self.answer(started.mark, result.map(|()| data).map_err(Fault::errno));
     }
 
-    fn arm(&mut self, _ring: &mut Ring, room: &Room) -> bool {
+    fn arm(&mut self, _ring: &mut Ring, room: &LaneRoom) -> bool {
         let can_bring = !self.wanted.is_empty() && (self.is_gone || room.has_buffer());
         let can_take = !self.is_stopped && !self.is_gone && room.has_job();
         can_bring || can_take && !self.shared.lock().asked.is_empty()

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cryptline_serve::device::EndError;
-use cryptline_serve::ublk::{self, Options, Ublk};
+use cryptline_serve::ublk::{self, Ublk, UblkOptions};
 use cryptline_testkit::suite::Fresh;
 
 use crate::front::client::{How, Server};
@@ -28,7 +28,7 @@ pub fn start(over: Fresh, how: How) -> Served {
 }
 
 fn run(serving: &Serving) -> Result<(), EndError> {
-    let options = Options {
+    let options = UblkOptions {
         queues: QUEUES,
         block: 512,
         stats: Arc::clone(&serving.stats),

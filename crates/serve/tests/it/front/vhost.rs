@@ -12,7 +12,7 @@ use cryptline_engine::Fault;
 use cryptline_serve::Flushed;
 use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
-use cryptline_serve::vhost_user::{Disk, Front, ServerOptions};
+use cryptline_serve::vhost_user::{FrontEnds, VhostDisk, VhostServerOptions};
 use cryptline_sys::lock;
 use cryptline_testkit::suite::{Fresh, Watchdog};
 use rustix::io::Errno;
@@ -52,10 +52,10 @@ fn serve(over: Fresh, how: How, poll: Poll, features: u64) -> Box<dyn Server> {
     let sockets: Vec<_> = (0..CLIENTS).map(|index| folder.path().join(index.to_string())).collect();
     let stats = ExportStats::new(true);
     let disk = |path: &PathBuf| {
-        let front = Front::Listener(UnixListener::bind(path).expect("bound"));
-        Disk { stats: Arc::clone(&stats), ..disk("disk", &over.gate, front) }
+        let front = FrontEnds::Listener(UnixListener::bind(path).expect("bound"));
+        VhostDisk { stats: Arc::clone(&stats), ..disk("disk", &over.gate, front) }
     };
-    let options = ServerOptions { poll, ..options(how.backend, how.grace) };
+    let options = VhostServerOptions { poll, ..options(how.backend, how.grace) };
     let serving = Serving::start(sockets.iter().map(disk).collect(), options);
     Box::new(Vhost {
         sockets,
@@ -140,7 +140,9 @@ pub fn pair(over: [Fresh; 2], how: How) -> Box<dyn Both> {
     let sockets = ["first", "second"]
         .map(|disk| (0..CLIENTS).map(|index| folder.path().join(format!("{disk}-{index}"))).collect::<Vec<_>>());
     let disks = sockets.iter().zip(&over).flat_map(|(sockets, over)| {
-        sockets.iter().map(|path| disk("disk", &over.gate, Front::Listener(UnixListener::bind(path).expect("bound"))))
+        sockets
+            .iter()
+            .map(|path| disk("disk", &over.gate, FrontEnds::Listener(UnixListener::bind(path).expect("bound"))))
     });
     let serving = Serving::start(disks.collect(), options(how.backend, how.grace));
     Box::new(Two {

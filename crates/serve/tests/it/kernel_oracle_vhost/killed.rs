@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use cryptline_engine::base::{DirectMode, Image};
 use cryptline_engine::{BackendChoice, Gate};
 use cryptline_serve::StopHandle;
-use cryptline_serve::vhost_user::{self, Disk};
+use cryptline_serve::vhost_user::{self, VhostDisk};
 use cryptline_testkit::oracle::{Oracle, Outcomes};
 use cryptline_testkit::peer;
 use cryptline_testkit::suite::{Fresh, devices};
@@ -49,12 +49,12 @@ fn serves_until_it_is_killed() {
     let served = NAMES.map(|name| open(&folder, name));
     let (disks, _keep): (Vec<_>, Vec<_>) = served.into_iter().unzip();
     let options = options(BackendChoice::Auto, Duration::from_secs(5));
-    let server = vhost_user::Server::new(disks, options).expect("a server");
+    let server = vhost_user::VhostServer::new(disks, options).expect("a server");
     let stop = StopHandle::new().expect("an eventfd");
     server.run(&stop).expect("it listens").expect("flushed");
 }
 
-fn open(folder: &Path, name: &str) -> (Disk, Vec<Box<dyn Any>>) {
+fn open(folder: &Path, name: &str) -> (VhostDisk, Vec<Box<dyn Any>>) {
     let socket = folder.join(name).with_extension("socket");
     let _ = std::fs::remove_file(&socket);
     let image = Image::open(&folder.join(name), false).expect("an image");

@@ -174,7 +174,7 @@ fn inherited_connection_is_closed_when_it_is_served_no_further() {
     let (_folder, listener) = listening();
     let over = stack::ram(SIZE);
     // The other disk keeps the server running.
-    let disks = [Front::Connected(theirs), listener].map(|front| disk("disk", &over.gate, front));
+    let disks = [FrontEnds::Connected(theirs), listener].map(|front| disk("disk", &over.gate, front));
     let _serving = Serving::start(disks.into(), options(BackendChoice::Auto, Duration::from_secs(1)));
     let mut front = FrontEnd::new(ours);
     front.stream.write_all(&[0xff; 12]).expect("sent");
@@ -186,10 +186,11 @@ fn server_that_can_not_serve_one_of_its_disks_stops_and_says_so() {
     let (folder, listener) = listening();
     // Nothing can be done with a mere path.
     let path = rustix::fs::open(folder.path(), rustix::fs::OFlags::PATH, rustix::fs::Mode::empty());
-    let useless = Front::Listener(path.expect("a path").into());
+    let useless = FrontEnds::Listener(path.expect("a path").into());
     let over = stack::ram(SIZE);
     let disks = [listener, useless].map(|front| disk("disk", &over.gate, front));
-    let server = Server::new(disks.into(), options(BackendChoice::Auto, Duration::from_secs(1))).expect("a server");
+    let server =
+        VhostServer::new(disks.into(), options(BackendChoice::Auto, Duration::from_secs(1))).expect("a server");
     let _watchdog = Watchdog::start(Duration::from_secs(60));
     let stop = StopHandle::new().expect("an eventfd");
     assert!(server.run(&stop).is_err());

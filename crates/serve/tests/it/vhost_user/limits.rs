@@ -154,8 +154,8 @@ fn queue_of_a_chosen_size_is_served() {
 fn disk_whose_queues_no_request_fits_into_is_refused() {
     for size in [0, 1, 2, 3, 100, 40000] {
         let (_folder, front) = listening();
-        let disk = Disk { queue_size: Some(size), ..disk("disk", &stack::ram(SIZE).gate, front) };
-        let refused = Server::new(vec![disk], options(BackendChoice::Auto, Duration::from_secs(1))).err();
+        let disk = VhostDisk { queue_size: Some(size), ..disk("disk", &stack::ram(SIZE).gate, front) };
+        let refused = VhostServer::new(vec![disk], options(BackendChoice::Auto, Duration::from_secs(1))).err();
         assert!(matches!(refused, Some(DiskError::QueueSize(_, it)) if it == size));
     }
 }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cryptline::Open;
-use cryptline::engine::dispatch::Mode;
+use cryptline::engine::dispatch::DispatchMode;
 use cryptline_engine::Buffer;
 use cryptline_serve::StopHandle;
 use cryptline_serve::stats::ExportStats;
-use cryptline_serve::ublk::{Options, Ublk};
+use cryptline_serve::ublk::{Ublk, UblkOptions};
 use cryptline_testkit::alloc::{self, CountingAllocator};
 use rustix::fs::{Mode as FileMode, OFlags};
 
@@ -51,14 +51,15 @@ pub(super) fn ask(guest: &mut Guest<'_, '_>) {
 fn guest_requests_use_no_heap() {
     let targets = std::env::var(TARGETS).expect("a guest with targets");
     for target in targets.split(' ') {
-        let options = cryptline::DispatchOptions { both: Some(Mode::Inline), ..cryptline::DispatchOptions::default() };
+        let options =
+            cryptline::DispatchOptions { both: Some(DispatchMode::Inline), ..cryptline::DispatchOptions::default() };
         let mut open = Open::new(target).dispatch(options);
         if target.starts_with('/') {
             open = open.passphrase("a secret");
         }
         let volume = open.open().expect("a volume");
         let stop = StopHandle::new().expect("an eventfd");
-        let options = Options {
+        let options = UblkOptions {
             queues: 1,
             block: volume.info().sector_size,
             stats: ExportStats::new(true),

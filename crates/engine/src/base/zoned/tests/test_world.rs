@@ -77,7 +77,7 @@ impl World {
         let len = self.0.lock().unwrap().state.len() as u64;
         let loaded = journal::load(self, len).unwrap();
         assert!(loaded.lost.is_empty(), "a crash lost {:?}", loaded.lost);
-        let journal = Journal::open(Box::new(self.clone()), &loaded).unwrap();
+        let journal = ZoneJournal::open(Box::new(self.clone()), &loaded).unwrap();
         let table = ZoneTable::load(loaded.layout, |index| loaded.saved[index as usize]);
         let device = ZonedDevice::new(Gate::new(self.clone()), table, Some(journal)).unwrap();
         Blocking::new(&Gate::new(device), BackendChoice::Syscalls).unwrap()

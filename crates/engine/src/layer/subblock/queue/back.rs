@@ -2,7 +2,7 @@
 
 use cryptline_sys::Ring;
 
-use super::{Claim, Step, SubBlockQueue, Work};
+use super::{Claim, StepSubject, SubBlockQueue, SubBlockStep};
 use crate::{Completion, Fault, Op, Request, Submitted};
 
 impl SubBlockQueue {
@@ -21,7 +21,7 @@ impl SubBlockQueue {
     fn back(&mut self, completion: Completion) -> Option<Request> {
         let Completion { request, result } = completion;
         let index = usize::try_from(request.token).unwrap_or(usize::MAX);
-        if let Work::Rewrite { place, is_writing: false, .. } = &self.step(index).work
+        if let StepSubject::Rewrite { place, is_writing: false, .. } = &self.step(index).work
             && result.is_ok()
             && request.op == Op::Read
             && let Some(data) = request.data
@@ -29,18 +29,20 @@ impl SubBlockQueue {
             let sector = place.sector;
             return Some(self.write_sector(index, sector, data));
         }
-        let Some(Step { claim, work }) = self.steps.remove(index) else { unreachable!("a step comes back once") };
+        let Some(SubBlockStep { claim, work }) = self.steps.remove(index) else {
+            unreachable!("a step comes back once")
+        };
         self.release(claim);
         match work {
-            Work::Pass { token, offset, len, .. } => {
+            StepSubject::Pass { token, offset, len, .. } => {
                 let request = as_given(request, (token, offset, len));
                 self.finished.push(request.complete(result));
             }
-            Work::Body { piece, .. } => {
+            StepSubject::Body { piece, .. } => {
                 self.job(piece.job).put_back(piece.part, request);
                 self.body_done(piece.job, result);
             }
-            Work::Peek { piece, place } => {
+            StepSubject::Peek { piece, place } => {
                 if let Some(data) = request.data {
                     let found = &data[place.within..place.within + place.len];
                     self.job(piece.job).copy_out(piece.part, found);
@@ -48,12 +50,12 @@ impl SubBlockQueue {
                 }
                 self.part_done(piece.job, result);
             }
-            Work::Rewrite { piece, next, .. } => {
+            StepSubject::Rewrite { piece, next, .. } => {
                 self.scratch.extend(request.data);
                 self.part_done(piece.job, result);
                 self.end_those_behind(next, result);
             }
-            Work::Flush { job } => self.part_done(job, result),
+            StepSubject::Flush { job } => self.part_done(job, result),
         }
         None
     }
@@ -62,7 +64,8 @@ impl SubBlockQueue {
     fn end_those_behind(&mut self, next: Option<usize>, result: Result<(), Fault>) {
         let mut at = next;
         while let Some(index) = at {
-            let Some(Step { work: Work::Rewrite { piece, next, .. }, .. }) = self.steps.remove(index) else {
+            let Some(SubBlockStep { work: StepSubject::Rewrite { piece, next, .. }, .. }) = self.steps.remove(index)
+            else {
                 unreachable!("rewrites done together come back together")
             };
             self.part_done(piece.job, result);
@@ -88,7 +91,7 @@ impl SubBlockQueue {
             return;
         }
         if self.job(job).wants_flush() {
-            let step = Step { claim: Claim::None, work: Work::Flush { job } };
+            let step = SubBlockStep { claim: Claim::None, work: StepSubject::Flush { job } };
             let Ok(index) = self.steps.insert(step) else { unreachable!("the steps of the job's parts are over") };
             // It needs no claim, so the next try sends it.
             self.waiting.push_back(index);

@@ -2,7 +2,9 @@
 
 use cryptline_sys::Ring;
 
-use super::{Claim, Cut, Job, Part, Piece, Place, STEPS, Step, SubBlockQueue, Work};
+use super::{
+    Claim, CutPart, JobPiece, STEPS, SectorBytes, SectorCut, StepSubject, SubBlockJob, SubBlockQueue, SubBlockStep,
+};
 use crate::{Op, Request};
 
 impl SubBlockQueue {
@@ -12,7 +14,7 @@ impl SubBlockQueue {
             return Err(request);
         }
         let (offset, len, token) = (request.offset, request.len, request.token);
-        let cut = Cut::new(offset, len, self.shared.sector);
+        let cut = SectorCut::new(offset, len, self.shared.sector);
         if request.op == Op::Cache {
             // Nothing of it is seen or changed, so it needs no claim; only whole blocks below.
             let block = u64::from(self.lower.geometry().logical_block);
@@ -33,7 +35,7 @@ impl SubBlockQueue {
                 None => self.finished.push(request.complete(Ok(()))),
                 Some(inner) => {
                     (request.offset, request.len) = (inner.offset, inner.len);
-                    let cut = Cut::new(inner.offset, inner.len, self.shared.sector);
+                    let cut = SectorCut::new(inner.offset, inner.len, self.shared.sector);
                     self.pass(ring, self.sharing(cut), request, (token, offset, len));
                 }
             }
@@ -44,29 +46,29 @@ impl SubBlockQueue {
     }
 
     fn pass(&mut self, ring: &mut Ring, claim: Claim, request: Request, (token, offset, len): (u64, u64, u64)) {
-        let work = Work::Pass { request: Some(request), token, offset, len };
+        let work = StepSubject::Pass { request: Some(request), token, offset, len };
         self.begin(ring, claim, work);
     }
 
     /// Makes a job of a request, and a step of each of its parts.
-    fn cut(&mut self, ring: &mut Ring, request: Request, cut: Cut) {
-        let job = Job::new(request, cut.parts().map(|part| part.len));
+    fn cut(&mut self, ring: &mut Ring, request: Request, cut: SectorCut) {
+        let job = SubBlockJob::new(request, cut.parts().map(|part| part.len));
         let is_read = job.is_read();
         let waits_for_body = job.asks_body_first() && cut.inner().is_some();
         let mut body = None;
         let Ok(job) = self.jobs.insert(job) else { unreachable!("there was a free place a moment ago") };
-        for (part, Part { offset, len }) in cut.parts().enumerate() {
-            let piece = Piece { job, part };
-            let cut = Cut::new(offset, len, self.shared.sector);
-            let place = Place::of(offset, len, self.shared.sector);
+        for (part, CutPart { offset, len }) in cut.parts().enumerate() {
+            let piece = JobPiece { job, part };
+            let cut = SectorCut::new(offset, len, self.shared.sector);
+            let place = SectorBytes::of(offset, len, self.shared.sector);
             if cut.is_whole() {
                 let request = self.job(job).body(part, offset, len);
-                let work = Work::Body { piece, request: Some(request) };
+                let work = StepSubject::Body { piece, request: Some(request) };
                 if waits_for_body { body = Some((cut, work)) } else { self.begin(ring, self.sharing(cut), work) }
             } else if is_read {
-                self.begin(ring, self.sharing(cut), Work::Peek { piece, place });
+                self.begin(ring, self.sharing(cut), StepSubject::Peek { piece, place });
             } else {
-                let work = Work::Rewrite { piece, place, next: None, is_writing: false };
+                let work = StepSubject::Rewrite { piece, place, next: None, is_writing: false };
                 if waits_for_body { self.hold(job, work) } else { self.begin(ring, self.excluding(cut), work) }
             }
         }
@@ -77,8 +79,8 @@ impl SubBlockQueue {
     }
 
     /// Makes a step of a part of a job that waits for the body of it. It has no claim meanwhile.
-    fn hold(&mut self, job: usize, work: Work) {
-        let Ok(index) = self.steps.insert(Step { claim: Claim::None, work }) else {
+    fn hold(&mut self, job: usize, work: StepSubject) {
+        let Ok(index) = self.steps.insert(SubBlockStep { claim: Claim::None, work }) else {
             unreachable!("there are places for all parts")
         };
         self.job(job).hold(index);
@@ -86,20 +88,20 @@ impl SubBlockQueue {
 
     /// Has a step that was held wait for its claim, as any other.
     pub(super) fn let_go(&mut self, index: usize) {
-        if let Work::Rewrite { place, .. } = self.step(index).work {
+        if let StepSubject::Rewrite { place, .. } = self.step(index).work {
             let sector = self.shared.sector;
-            self.step(index).claim = self.excluding(Cut::new(place.sector, sector, sector));
+            self.step(index).claim = self.excluding(SectorCut::new(place.sector, sector, sector));
         }
         self.waiting.push_back(index);
     }
 
-    fn sharing(&self, cut: Cut) -> Claim {
+    fn sharing(&self, cut: SectorCut) -> Claim {
         let (first, count) = cut.span();
         Claim::Shared(self.shared.claims.span(first, count))
     }
 
     /// Announces a write of part of a sector.
-    fn excluding(&self, cut: Cut) -> Claim {
+    fn excluding(&self, cut: SectorCut) -> Claim {
         let (first, count) = cut.span();
         self.shared.claims.announce();
         Claim::Exclusive(self.shared.claims.span(first, count))

@@ -27,7 +27,7 @@ fn crowd_of_requests_to_a_silent_disk_keeps_no_other_waiting_and_is_served_when_
         let (silent, well) =
             (Scripted::new(Manner { block: 512, at_once: false, start: 0 }, SIZE), stack::VolatileDisk::new(1 << 20));
         let [one, two] = [Fresh::new(silent.gate()), well.stack()];
-        let mut nodes = Nodes::new(Over::Folder, &one.gate, "one", "", false);
+        let mut nodes = Nodes::new(MountedOver::Folder, &one.gate, "one", "", false);
         nodes.add(&two.gate, "two", "");
         let (ours, theirs, _) = fuse::sockets();
         let mut options = fuse::options(backend, Duration::from_secs(5), |line| panic!("{line}"), || ());
