@@ -113,7 +113,7 @@ pub fn measure(args: &ScaleArgs, runs: RunArgs) -> Result<PlanReport> {
         ],
     };
     let mut report = plan.run(|row, turn| {
-        let process = scale.start(SERVE, &[scale.0.images.luks2.clone()])?.0;
+        let process = scale.start(SERVE, std::slice::from_ref(&scale.0.images.luks2))?.0;
         let job = scale.0.job(row.shape, runs.time, u64::from(turn.run) + 1);
         let jobs = |command: &mut Vec<OsString>| {
             command.extend([format!("--numjobs={}", row.shape.streams).into(), "--group_reporting".into()]);
