@@ -9,7 +9,7 @@ use cryptline_testkit::peer::{self, BackgroundProgram, Run, run, run_with_input}
 use tempfile::TempDir;
 
 /// A debug build under valgrind takes its time.
-const PATIENCE: Duration = Duration::from_secs(500);
+const PATIENCE: Duration = Duration::from_secs(1000);
 const PHRASE: &str = "pass phrase";
 
 /// The library, installed in a folder of its own.
