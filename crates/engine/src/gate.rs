@@ -327,7 +327,7 @@ impl GatedQueue {
             Op::Flush if self.shared.latch.is_set() => return Err(Fault::Latched),
             Op::Flush => return Ok(()),
             Op::Cache if !geometry.cache => return Err(Fault::NotSupported),
-            op if op.is_append() || op.zone_action().is_some() => return self.check_zone_operation(request),
+            op if op.is_zoned() => return self.check_zone_operation(request),
             op if op.changes() && geometry.read_only => return Err(Fault::ReadOnly),
             Op::Discard if !geometry.discard => return Err(Fault::NotSupported),
             Op::Zero | Op::ZeroUnmap if !geometry.write_zeroes => return Err(Fault::NotSupported),

@@ -126,6 +126,12 @@ impl Op {
         matches!(self, Self::Flush | Self::WriteFua | Self::AppendFua)
     }
 
+    /// Tells if it is for zoned devices alone: an append, or an action on zones.
+    #[must_use]
+    pub const fn is_zoned(self) -> bool {
+        self.is_append() || self.zone_action().is_some()
+    }
+
     /// The action, of one on zones.
     #[must_use]
     pub const fn zone_action(self) -> Option<ZoneAction> {

@@ -57,7 +57,7 @@ pub(super) struct NbdPending {
 impl NbdPending {
     /// Notes what is to be known of `request`; gives it back where no server has an operation for it.
     pub fn new(mut request: Request) -> Result<Self, Request> {
-        if request.op.is_append() || request.op.zone_action().is_some() {
+        if request.op.is_zoned() {
             return Err(request);
         }
         Ok(Self {
@@ -98,7 +98,9 @@ impl NbdPending {
             Op::Cache => (cmd::CACHE, 0),
             Op::ZeroUnmap => (cmd::WRITE_ZEROES, fua(false)),
             Op::Zero => (cmd::WRITE_ZEROES, fua(false) | cmd_flag::NO_HOLE),
-            _ => (cmd::FLUSH, 0),
+            Op::Flush => (cmd::FLUSH, 0),
+            // Never taken for a flush, whose yes is believed.
+            other => unreachable!("{other:?} was given back"),
         };
         self.is_made_durable = flags & cmd_flag::FUA != 0 && op == Op::WriteFua;
         let offset = if command == cmd::FLUSH { 0 } else { self.head.offset + self.done };

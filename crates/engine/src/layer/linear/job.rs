@@ -35,7 +35,7 @@ pub(super) struct LinearJob {
 impl LinearJob {
     /// Gives back what has neither a range nor is a flush: operations on zones.
     pub fn new(mut request: Request, map: &Map) -> Result<Self, Request> {
-        if request.op.is_append() || request.op.zone_action().is_some() {
+        if request.op.is_zoned() {
             return Err(request);
         }
         let len = if request.op == Op::Flush { map.devices() as u64 } else { request.len };
