@@ -31,12 +31,10 @@ cryptline mount disk.img /mnt
 # the decrypted disk for a virtual machine
 cryptline vhost-user disk.img",
     notes: "\
-Run `cryptline help COMMAND` for details, and `cryptline help testing` for options that make media fail or slow.
-
-Exit codes are cryptsetup's.",
+Run `cryptline help COMMAND` for details, and `cryptline help testing` for options that make media fail or slow.",
     exit: "0 success, 1 invalid parameters, or a feature that is not supported, 2 no key available: wrong passphrase or \
         volume key, 3 out of memory, 4 wrong device, damaged header, or I/O error, 5 already exists, or in use by \
-        another program",
+        another program; they are cryptsetup's",
     environment: &[CPU],
     files: &[CEPH],
     see: "cryptsetup(8), dmsetup(8), nbd(4)",
@@ -74,7 +72,7 @@ pub(crate) enum Command {
     Mount(Box<cmd::mount::MountArgs>),
     /// Make the decrypted disk a block device of this machine
     Attach(Box<cmd::attach::AttachArgs>),
-    /// End what `mount` or `attach` has begun, with everything written
+    /// Unmount a disk or remove a block device, once everything is written
     Detach(cmd::detach::DetachArgs),
     /// List the block devices made by `attach`
     Devices(cmd::devices::DevicesArgs),

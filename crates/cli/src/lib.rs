@@ -43,8 +43,8 @@ pub(crate) use cryptline::size;
 pub use error::CliError;
 pub use log::utc;
 
-/// Takes the command line apart. To make the program's hundreds of options takes milliseconds, so help texts are dressed
-/// only for whoever reads some, which errors are followed by.
+/// Parses the command line. Help texts are made only where it is not carried out: for help, and for errors, which may quote
+/// some. With hundreds of options that takes milliseconds.
 fn parse(arguments: &[OsString]) -> Result<ArgMatches, clap::Error> {
     if let Ok(matches) = Cli::command().try_get_matches_from(arguments) {
         return Ok(matches);
