@@ -1,8 +1,9 @@
 //! The command line: one subcommand for each verb.
 
+use std::ffi::OsStr;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::CliError;
 use crate::cmd;
@@ -50,15 +51,43 @@ Run `cryptline help COMMAND` for details, and `cryptline help testing` for optio
 #[derive(Parser, Debug)]
 #[command(name = "cryptline", version, long_version = crate::version::LONG.as_str())]
 pub struct Cli {
+    /// Options of every verb.
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+
+    /// Command to run.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every verb.
+#[derive(Args, Debug)]
+pub(crate) struct CommonArgs {
     /// Print only what was asked for, warnings and errors
     ///
     /// There is no banner, no hint, no report of success and no progress; the exit code tells what came of it.
     #[arg(long, global = true, hide_short_help = true)]
     pub(crate) quiet: bool,
+}
 
-    /// Command to run.
-    #[command(subcommand)]
-    pub(crate) command: Command,
+impl Cli {
+    /// The options of this verb alone, where it is one that is started often: those of all verbs are hundreds, and take two
+    /// milliseconds to describe. For all others the whole command line. No texts of help are in it.
+    pub(crate) fn of_verb(name: Option<&OsStr>) -> clap::Command {
+        let (name, options): (_, fn(clap::Command) -> clap::Command) = match name.and_then(OsStr::to_str) {
+            Some("serve") => ("serve", cmd::serve::ServeArgs::augment_args),
+            Some("vhost-user") => ("vhost-user", cmd::vhost_user::VhostUserArgs::augment_args),
+            Some("mount") => ("mount", cmd::mount::MountArgs::augment_args),
+            Some("attach") => ("attach", cmd::attach::AttachArgs::augment_args),
+            Some("detach") => ("detach", cmd::detach::DetachArgs::augment_args),
+            Some("info") => ("info", cmd::info::InfoArgs::augment_args),
+            Some("check") => ("check", cmd::check::CheckArgs::augment_args),
+            Some("create") => ("create", cmd::create::CreateArgs::augment_args),
+            Some("copy") => ("copy", cmd::copy::CopyArgs::augment_args),
+            _ => return Self::command(),
+        };
+        CommonArgs::augment_args(clap::Command::new("cryptline")).subcommand(options(clap::Command::new(name)))
+    }
 }
 
 /// The verbs.

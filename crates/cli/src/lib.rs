@@ -36,7 +36,7 @@ mod version;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use clap::{ArgMatches, FromArgMatches};
 
 use command_line::Cli;
 pub(crate) use cryptline::size;
@@ -46,7 +46,8 @@ pub use log::utc;
 /// Parses the command line. Help texts are made only where it is not carried out: for help, and for errors, which may quote
 /// some. With hundreds of options that takes milliseconds.
 fn parse(arguments: &[OsString]) -> Result<ArgMatches, clap::Error> {
-    if let Ok(matches) = Cli::command().try_get_matches_from(arguments) {
+    let verb = arguments.get(1).map(OsString::as_os_str);
+    if let Ok(matches) = Cli::of_verb(verb).try_get_matches_from(arguments) {
         return Ok(matches);
     }
     let program = verb::program();
@@ -73,7 +74,7 @@ pub fn main() -> ExitCode {
     let code = match parsed {
         Ok((cli, matches)) => {
             args::set_verb(word.unwrap_or(advice::name_of_verb(&matches)));
-            if cli.quiet {
+            if cli.common.quiet {
                 output::be_quiet();
             }
             cli.command.run(matches.subcommand_name().unwrap_or_default()).unwrap_or_else(|error| {

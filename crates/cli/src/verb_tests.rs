@@ -1,5 +1,9 @@
 //! Rows and verbs belong together, and the examples are command lines that the program takes.
 
+use std::ffi::OsStr;
+
+use clap::FromArgMatches as _;
+
 use super::*;
 
 /// Names of all verbs, with those below them.
@@ -130,8 +134,12 @@ fn examples_are_command_lines_that_the_program_takes() {
         for line in row.examples.replace("\\\n", "").lines().filter(|line| !line.starts_with('#')) {
             for command in commands(line) {
                 count += 1;
-                let parsed = program().try_get_matches_from(&command);
-                assert!(parsed.is_ok(), "{}: {line}\n{command:?}\n{}", row.name, parsed.unwrap_err());
+                let parsed = |of: Command| of.try_get_matches_from(&command).and_then(|it| Cli::from_arg_matches(&it));
+                let whole = parsed(program());
+                let whole = whole.unwrap_or_else(|error| panic!("{}: {line}\n{command:?}\n{error}", row.name));
+                // The same where only the options of its verb are described.
+                let alone = parsed(Cli::of_verb(command.get(1).map(OsStr::new))).expect(line);
+                assert_eq!(format!("{alone:?}"), format!("{whole:?}"), "{line}");
             }
         }
     }

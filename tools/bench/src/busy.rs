@@ -73,13 +73,13 @@ const CONTESTS: [(&str, Option<u32>, &str, &str); 12] = [
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  cryptline-bench busy                           everything, in about three minutes
+  cryptline-bench busy                           everything, in about five minutes
   cryptline-bench busy --busy 8 --rounds 9       beside eight busy processes, for longer
 
-Serves one LUKS1 image by cryptline in each dispatch mode, by nbdkit's luks filter and by qemu-nbd, and has fio read 4 KiB
-at random, 8 in flight, over NBD, beside processes that use all the processor time they get. Server, fio and busy
-processes have a control group each, as services and pods have. Then the same with servers that may use 20 % and 50 % of
-a processor, as pods are limited. Where no such groups can be made (it takes root, or a group that was delegated), the
+Serves one LUKS1 image by cryptline in each dispatch mode, by nbdkit's luks filter and by qemu-nbd, and has fio read 4 KiB \
+at random, 8 in flight, over NBD, beside processes that use all the processor time they get. Server, fio and busy \
+processes have a control group each, as services and pods have. Then the same with servers that may use 20 % and 50 % of \
+a processor, as pods are limited. Where no such groups can be made (it takes root, or a group that was delegated), the \
 report says so, and those figures have no value.
 
 Needs the Debian packages fio, nbdkit and qemu-utils; --servers leaves out what is not there.")]

@@ -74,12 +74,12 @@ Examples:
   cryptline-bench doors --fronts vhost-user --rounds 9    one front, for longer
   cryptline-bench doors --fronts fuse,fuse-uring          what io_uring does for a mount
 
-Serves a LUKS2 image by cryptline and a LUKS1 image by qemu-storage-daemon, over vhost-user-blk and FUSE, and gives both
-the same reads in turns. Compares vhost-user also with the plain disk and with NBD, and with --fronts fuse,fuse-uring a
-mount with one whose requests come through io_uring. All must give the same bytes first. Three images of --size are made
+Serves a LUKS2 image by cryptline and a LUKS1 image by qemu-storage-daemon, over vhost-user-blk and FUSE, and gives both \
+the same reads in turns. Compares vhost-user also with the plain disk and with NBD, and with --fronts fuse,fuse-uring a \
+mount with one whose requests come through io_uring. All must give the same bytes first. Three images of --size are made \
 in --dir.
 
-Needs the Debian packages fio, qemu-system-common and util-linux, and /dev/fuse; for fuse-uring, Linux 6.14 and, as root,
+Needs the Debian packages fio, qemu-system-common and util-linux, and /dev/fuse; for fuse-uring, Linux 6.14 and, as root, \
 echo 1 >/sys/module/fuse/parameters/enable_uring. What is missing is named, and its figures have no value.")]
 pub struct DoorsArgs {
     #[command(flatten)]

@@ -45,8 +45,8 @@ Examples:
   cryptline-bench inline                                   4 GiB of RAM, in about a minute
   cryptline-bench inline --size 512M --json inline.json --html inline.html
 
-Reads one RAM disk in 4 KiB requests, one at a time: plain, through the null cipher and through --cipher, by each
-dispatch mode. What each reads is hashed first and must be equal. The disk and a copy for the memory's own speed need
+Reads one RAM disk in 4 KiB requests, one at a time: plain, through the null cipher and through --cipher, by each \
+dispatch mode. What each reads is hashed first and must be equal. The disk and a copy for the memory's own speed need \
 twice --size of free memory.")]
 pub struct InlineArgs {
     /// The cipher beside the null cipher

@@ -59,8 +59,8 @@ use plan::RunArgs;
 #[derive(Parser, Debug)]
 #[command(name = "cryptline-bench", version, disable_help_subcommand = true)]
 #[command(after_help = "\
-Says what came out in sentences and a table, and can write JSON (--json) and a page that draws it (--html). What is
-compared is measured in turns, several times. Reports say whether other programs kept the machine busy.
+Says what came out in sentences and a table, and can write JSON (--json) and a page that draws it (--html). What is \
+compared is measured in turns, several times. Reports say whether other programs kept the machine busy. \
 docs/bench-json.md describes the JSON and every figure. `cryptline benchmark` measures ciphers and key derivation.")]
 struct BenchArgs {
     #[command(subcommand)]

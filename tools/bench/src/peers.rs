@@ -107,13 +107,13 @@ Examples:
   cryptline-bench peers --rounds 9                         the same, for longer
   cryptline-bench peers --jobs 4k-randread-qd32            every server under one load
 
-Serves one LUKS1 image by cryptline, qemu-nbd, qemu-storage-daemon and nbdkit's luks filter, and its clear text by their
-plain versions, each over a Unix socket through the page cache, and gives each the same load by fio in turns. The
--over-nbd servers have the image from another nbdkit. nbdkit-null answers at once: what fio reaches there is its own
-limit. bare-cipher is no server but the cipher alone, in memory. Without --jobs and --servers, a server has the loads that
+Serves one LUKS1 image by cryptline, qemu-nbd, qemu-storage-daemon and nbdkit's luks filter, and its clear text by their \
+plain versions, each over a Unix socket through the page cache, and gives each the same load by fio in turns. The \
+-over-nbd servers have the image from another nbdkit. nbdkit-null answers at once: what fio reaches there is its own \
+limit. bare-cipher is no server but the cipher alone, in memory. Without --jobs and --servers, a server has the loads that \
 a figure needs; with one of them, all that are left. All must give the same SHA-256 first. Two images of --size are made in --dir.
 
-Needs the Debian packages fio, nbdkit, qemu-utils, qemu-system-common and util-linux; --servers leaves out what is not
+Needs the Debian packages fio, nbdkit, qemu-utils, qemu-system-common and util-linux; --servers leaves out what is not \
 there.")]
 pub struct PeersArgs {
     #[command(flatten)]

@@ -44,13 +44,13 @@ Examples:
   cryptline-bench rbd                                  a cluster of its own, in two minutes
   cryptline-bench rbd --conf /etc/ceph/ceph.conf       a real one, over the network
 
-Gives three images the same load in turns: a plain one, one that librbd decrypts (`rbd
-encryption`), and one that cryptline does. Both encrypted ones have the same LUKS2 format, and
-each is read by both first. Afterwards three quarters of each are discarded, as fstrim would, and
+Gives three images the same load in turns: a plain one, one that librbd decrypts (`rbd \
+encryption`), and one that cryptline does. Both encrypted ones have the same LUKS2 format, and \
+each is read by both first. Afterwards three quarters of each are discarded, as fstrim would, and \
 `rbd du` tells what they still take.
 
-Without --conf it starts a monitor and a storage daemon on loopback, which keep everything in
-memory, about six times --size. Ratios of such a cluster say nothing of networks. Needs the Debian
+Without --conf it starts a monitor and a storage daemon on loopback, which keep everything in \
+memory, about six times --size. Ratios of such a cluster say nothing of networks. Needs the Debian \
 packages ceph-common and librbd1, and without --conf ceph-mon and ceph-osd.")]
 pub struct RbdArgs {
     /// Configuration of a cluster to measure with, as client.admin [default: a cluster of its own]

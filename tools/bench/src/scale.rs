@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use cryptline::luks::format::LuksVersion;
+use cryptline_cipher::ceiling::median;
 use cryptline_engine::Gate;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
@@ -54,11 +55,11 @@ const SERVE: &str = "cryptline serve --exit-with-parent --quiet --unix {socket} 
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
-  cryptline-bench scale                                   everything, in about a minute
+  cryptline-bench scale                                   everything, in about half a minute
   cryptline-bench scale --json scale.json --dir /data
 
-Serves 1 to 1000 exports, 1000 idle clients, 1 to 8 busy connections and a sparse file of 15 TiB, each by a server of its own,
-and tells how long that takes until the first client is greeted, and the memory, descriptors and processor time that the
+Serves 1 to 1000 exports, 1000 idle clients, 1 to 8 busy connections and a sparse file of 15 TiB, each by a server of its own, \
+and tells how long that takes until the first client is greeted, and the memory, descriptors and processor time that the \
 server holds. Needs the Debian package fio.")]
 pub struct ScaleArgs {
     /// Folder for the images and sockets; they are removed at the end
@@ -238,7 +239,7 @@ impl Scale {
         let (small, sparse) = (self.files(1), self.0.path("sparse.img"));
         let ready = |file: &PathBuf| -> Result<f64> {
             let start = |_| Ok(self.start(SERVE, std::slice::from_ref(file))?.1);
-            Ok(median((0..STARTS).map(start).collect::<Result<Vec<_>>>()?))
+            Ok(median(&(0..STARTS).map(start).collect::<Result<Vec<_>>>()?).unwrap_or(f64::NAN))
         };
         let ratio = ready(&sparse)? / ready(&small[0])?;
         report.figure("sparse_ready_over_small", Ok((ratio, String::new())), None);
@@ -270,7 +271,7 @@ impl Scale {
             self.0.run(&self.0.command(line))?;
             Ok(began.elapsed().as_secs_f64() * 1000.0)
         };
-        Ok(median((0..STARTS).map(|_| one()).collect::<Result<Vec<_>>>()?))
+        Ok(median(&(0..STARTS).map(|_| one()).collect::<Result<Vec<_>>>()?).unwrap_or(f64::NAN))
     }
 }
 
@@ -323,11 +324,6 @@ fn cost(process: &ServerProcess) -> Result<Cost> {
     let kib =
         resident.and_then(|kib| kib.parse().ok()).ok_or_else(|| crate::error::Error("/proc has no VmRSS".into()))?;
     Ok(Cost { kib, descriptors: number(fs::read_dir(folder.join("fd")).of("/proc")?.count()) })
-}
-
-fn median(mut all: Vec<f64>) -> f64 {
-    all.sort_by(f64::total_cmp);
-    all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn number(count: usize) -> f64 {

@@ -45,8 +45,8 @@ Examples:
   cryptline-bench subblock                                   in about a minute
   cryptline-bench subblock --write 20us --jobs 2 --depth 32  a faster medium, a lighter load
 
-Overwrites random parts of 4096-byte cipher sectors, on RAM and on RAM whose writes take
---write: with one lock for the device, as ext4 had it up to Linux 6.4, and with locks for what
+Overwrites random parts of 4096-byte cipher sectors, on RAM and on RAM whose writes take \
+--write: with one lock for the device, as ext4 had it up to Linux 6.4, and with locks for what \
 conflicts only.")]
 pub struct SubBlockArgs {
     /// How long a write takes on the slow medium

@@ -45,13 +45,13 @@ Examples:
   cryptline-bench images                                  everything, in a few minutes
   cryptline-bench images --size 4G --rounds 5 --dir /data
 
-Encrypts a raw image of random bytes with `cryptline create --from`, with `qemu-img convert` to LUKS1, with `nbdcopy`
-into a volume that cryptline serves, and with `cryptsetup reencrypt` in place, and decrypts one with `cryptline copy`, in
-turns with `cp`. Every turn makes a new file and ends when it is durable; targets that take a key derivation are made
-before. Needs about four times --size in --dir, and for `cryptsetup reencrypt` root. Headers are also changed in memory,
+Encrypts a raw image of random bytes with `cryptline create --from`, with `qemu-img convert` to LUKS1, with `nbdcopy` \
+into a volume that cryptline serves, and with `cryptsetup reencrypt` in place, and decrypts one with `cryptline copy`, in \
+turns with `cp`. Every turn makes a new file and ends when it is durable; targets that take a key derivation are made \
+before. Needs about four times --size in --dir, and for `cryptsetup reencrypt` root. Headers are also changed in memory, \
 and each change cut off wherever a crash could.
 
-Needs the Debian packages qemu-utils, libnbd-bin and cryptsetup-bin. What is missing is named, and its figures have no
+Needs the Debian packages qemu-utils, libnbd-bin and cryptsetup-bin. What is missing is named, and its figures have no \
 value.")]
 pub struct ImagesArgs {
     /// Folder for the images; they are removed at the end

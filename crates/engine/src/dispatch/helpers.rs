@@ -20,7 +20,7 @@ use crate::OpenError;
 /// How long a helper looks out for more work.
 const LOOKOUT: Duration = Duration::from_micros(60);
 /// Hand-offs measured at the start, each way. Whoever starts a server waits for them.
-const TRIALS: usize = 5;
+const TRIALS: usize = 3;
 /// No request is shared whose cipher takes less than this: the caches pay for moving it.
 const LEAST: Duration = Duration::from_micros(6);
 
@@ -189,7 +189,7 @@ fn measure(pool: &WorkerPool<CallReason>) -> (Duration, Duration) {
     };
     let mut asleep = [Duration::ZERO; TRIALS];
     for time in &mut asleep {
-        std::thread::sleep(2 * LOOKOUT);
+        std::thread::sleep(LOOKOUT + LOOKOUT / 4);
         *time = trial();
     }
     // The helper is awake now, and each trial keeps it so.

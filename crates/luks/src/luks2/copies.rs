@@ -56,6 +56,8 @@ impl Bar {
 struct Good {
     binary: Binary,
     metadata: Metadata,
+    /// The JSON area that `metadata` is of.
+    area: Vec<u8>,
 }
 
 type Candidate = Result<Good, CopyDamage>;
@@ -89,11 +91,11 @@ impl CopyState {
 /// [`Error::NotLuks`] when there is no trace of either copy, [`Error::BothCopiesDamaged`],
 /// [`Error::Truncated`], [`Error::Invalid`] or [`Error::Io`].
 pub fn look(device: &mut (impl Read + Seek), device_size: u64) -> Result<Luks2Header, Error> {
-    let primary = read_copy(device, device_size, HeaderCopy::Primary, 0)?;
+    let primary = read_copy(device, device_size, HeaderCopy::Primary, 0, None)?;
     let secondary = match &primary {
         Ok(good) => {
             let offset = good.binary.copy_size;
-            read_copy(device, device_size, HeaderCopy::Secondary, offset)?
+            read_copy(device, device_size, HeaderCopy::Secondary, offset, Some(good))?
         }
         Err(_) => search_secondary(device, device_size)?,
     };
@@ -146,7 +148,7 @@ fn checked_metadata(area: &[u8], copy_size: u64) -> Result<Metadata, Reason> {
 fn search_secondary(device: &mut (impl Read + Seek), device_size: u64) -> Result<Candidate, Error> {
     let mut best = CopyDamage::Missing;
     for offset in COPY_SIZES {
-        match read_copy(device, device_size, HeaderCopy::Secondary, offset)? {
+        match read_copy(device, device_size, HeaderCopy::Secondary, offset, None)? {
             Ok(good) => return Ok(Ok(good)),
             Err(damage) if best == CopyDamage::Missing => best = damage,
             Err(_) => {}
@@ -155,11 +157,13 @@ fn search_secondary(device: &mut (impl Read + Seek), device_size: u64) -> Result
     Ok(Err(best))
 }
 
+/// Reads a copy and judges it. One that says the same as `other` byte for byte is not parsed again.
 fn read_copy(
     device: &mut (impl Read + Seek),
     device_size: u64,
     copy: HeaderCopy,
     offset: u64,
+    other: Option<&Good>,
 ) -> Result<Candidate, Error> {
     let mut whole = vec![0; BINARY_LEN];
     let binary_end = offset + to_u64(BINARY_LEN);
@@ -179,7 +183,7 @@ fn read_copy(
     whole.resize(usize::try_from(binary.copy_size).unwrap_or(BINARY_LEN), 0);
     let json_offset = offset + to_u64(BINARY_LEN);
     read_at(device, json_offset, &mut whole[BINARY_LEN..], "the LUKS2 header")?;
-    Ok(check_copy(binary, &whole))
+    Ok(check_copy(binary, whole, other))
 }
 
 /// Tells a copy that the device cuts off from one that is not there.
@@ -198,10 +202,16 @@ fn short(
     Ok(if magic == crate::MAGIC { CopyDamage::Truncated { needed } } else { CopyDamage::Missing })
 }
 
-fn check_copy(binary: Binary, whole: &[u8]) -> Candidate {
-    binary.verify(whole)?;
-    match checked_metadata(&whole[BINARY_LEN..], binary.copy_size) {
-        Ok(metadata) => Ok(Good { binary, metadata }),
+fn check_copy(binary: Binary, mut whole: Vec<u8>, other: Option<&Good>) -> Candidate {
+    binary.verify(&whole)?;
+    let area = whole.split_off(BINARY_LEN);
+    let same = other.filter(|other| other.binary.copy_size == binary.copy_size && other.area == area);
+    let metadata = match same {
+        Some(other) => Ok(other.metadata.clone()),
+        None => checked_metadata(&area, binary.copy_size),
+    };
+    match metadata {
+        Ok(metadata) => Ok(Good { binary, metadata, area }),
         Err(reason) => Err(CopyDamage::NotUnderstood { epoch: binary.epoch, uuid: binary.uuid, reason }),
     }
 }
@@ -240,7 +250,7 @@ fn choose(primary: Candidate, secondary: Candidate, device_size: u64) -> Result<
             return Err(both_bad(&primary, &secondary, device_size));
         }
     };
-    let Good { binary, metadata } = good;
+    let Good { binary, metadata, .. } = good;
     Ok(Luks2Header { binary, metadata, copy, copies, warnings: Vec::new(), trouble, bar })
 }
 

@@ -134,8 +134,6 @@ impl Clients {
 
     /// A place for a new client's handshake, for as long as the value lives.
     pub fn enter(self: &Arc<Self>, id: u64, socket: &Socket) -> Result<ClientPlace, NoPlace> {
-        // Out of descriptors: treated as no place.
-        let handle = socket.try_clone().map_err(|_| NoPlace::Handshakes)?;
         let peer = socket.peer();
         let mut live = self.with_room_to_displace()?;
         if self.is_full(&live) {
@@ -149,8 +147,8 @@ impl Clients {
             client.socket.shutdown(Shutdown::Both);
         }
         let orders = Arc::default();
-        let client =
-            ClientRecord { phase: Phase::Handshake, peer, socket: handle, orders: Arc::clone(&orders), uses: None };
+        let socket = socket.clone();
+        let client = ClientRecord { phase: Phase::Handshake, peer, socket, orders: Arc::clone(&orders), uses: None };
         live.insert(id, client);
         Ok(ClientPlace { clients: Arc::clone(self), id, orders })
     }

@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -60,12 +61,13 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// A connected client, Unix or TCP.
-pub(crate) struct Socket(OwnedFd);
+/// A connected client, Unix or TCP. A clone is the same descriptor, by which the connection can be shut down from elsewhere.
+#[derive(Clone)]
+pub(crate) struct Socket(Arc<OwnedFd>);
 
 impl Socket {
     pub fn unix(stream: UnixStream) -> Self {
-        Self(stream.into())
+        Self(Arc::new(stream.into()))
     }
 
     /// A TCP connection set up for prompt replies, and to notice peers that vanish.
@@ -76,7 +78,7 @@ impl Socket {
         sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
         sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
         sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_COUNT)?;
-        Ok(Self(stream.into()))
+        Ok(Self(Arc::new(stream.into())))
     }
 
     /// Makes the next read and write end by `deadline`.
@@ -92,11 +94,6 @@ impl Socket {
     pub fn set_timeouts(&self, timeout: Option<Duration>) -> io::Result<()> {
         sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Recv, timeout)?;
         Ok(sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Send, timeout)?)
-    }
-
-    /// A second descriptor by which the connection can be shut down from elsewhere.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        self.0.try_clone().map(Self)
     }
 
     /// Tells if the other end sends no more.
@@ -157,7 +154,7 @@ impl Write for Socket {
     }
 }
 
-impl From<Socket> for OwnedFd {
+impl From<Socket> for Arc<OwnedFd> {
     fn from(Socket(fd): Socket) -> Self {
         fd
     }

@@ -54,7 +54,7 @@ pub(crate) struct NetTransport {
 impl NetTransport {
     pub fn new(ring: &mut Ring, connected: Connected) -> io::Result<Self> {
         let Connected { socket, tls, leftover } = connected;
-        let socket = Arc::new(OwnedFd::from(socket));
+        let socket: Arc<OwnedFd> = socket.into();
         let mut rx = Buffer::alloc(RX_SIZE.max(leftover.len()))?;
         rx[..leftover.len()].copy_from_slice(&leftover);
         let tls = tls.map(Records::new).transpose()?.map(Box::new);

@@ -36,6 +36,7 @@ mod done;
 mod message;
 mod operation;
 mod queues;
+mod registered;
 mod roaming;
 mod room;
 mod simulated;
@@ -70,6 +71,7 @@ use rustix::io::Errno;
 use crate::Arena;
 use descriptor::RingDescriptor;
 pub use operation::{Allocate, Io};
+use registered::RegisteredArena;
 use simulated::Simulated;
 use syscalls::Syscalls;
 use unbegun::Paused;
@@ -124,7 +126,7 @@ pub struct Ring {
     slots: Vec<Option<InKernel>>,
     free_slots: Vec<u32>,
     inboxes: Vec<VecDeque<RingDone>>,
-    registered: Option<Arc<Arena>>,
+    registered: Option<RegisteredArena>,
     transfer_limit: usize,
     /// When the next `wait` must return, if nothing else ends it.
     wake_by: Option<Instant>,
@@ -193,13 +195,11 @@ impl Ring {
     }
 
     /// Registers an arena's memory with the kernel, so that file I/O on its buffers need not pin
-    /// pages each time. One arena a ring. `false` where the engine has no such thing or
-    /// `RLIMIT_MEMLOCK` is too low; I/O then works all the same.
+    /// pages each time. One arena a ring. `false` where the engine has no such thing, `RLIMIT_MEMLOCK` is too low, or
+    /// other arenas of this process have all of it that is not for rings; I/O then works all the same.
     pub fn register(&mut self, arena: &Arc<Arena>) -> bool {
-        if let (RingEngine::Uring(uring), None) = (&self.engine, &self.registered)
-            && uring.register(arena)
-        {
-            self.registered = Some(Arc::clone(arena));
+        if let (RingEngine::Uring(uring), None) = (&self.engine, &self.registered) {
+            self.registered = RegisteredArena::take(arena).filter(|taken| uring.register(&taken.arena));
         }
         self.registered.is_some()
     }
@@ -263,7 +263,7 @@ impl Ring {
         let entry = self.slots[slot as usize].insert(InKernel { source, mark, io, unbegun_since: None });
         let at_once = match &mut self.engine {
             RingEngine::Uring(uring) => {
-                uring.push(slot, fd, &mut entry.io, self.registered.as_ref());
+                uring.push(slot, fd, &mut entry.io, self.registered.as_ref().map(|it| &it.arena));
                 None
             }
             RingEngine::Syscalls(syscalls) => syscalls.start(slot, fd, &mut entry.io),
@@ -448,7 +448,7 @@ impl Ring {
                         }
                         if result == Err(Errno::AGAIN) && entry.io.waits() {
                             // It is not ready, or another reader of a descriptor was faster.
-                            uring.push(slot, fd, &mut entry.io, self.registered.as_ref());
+                            uring.push(slot, fd, &mut entry.io, self.registered.as_ref().map(|it| &it.arena));
                             continue;
                         }
                     }

@@ -54,13 +54,13 @@ impl From<Entry> for Sqe {
 impl RingQueues {
     /// The cheapest ring this kernel offers: completions run when we ask for them (6.1), else without
     /// interrupting the thread (5.19), else as ever (5.6).
-    pub fn new(entries: u32) -> std::io::Result<Self> {
-        build(entries).map(Self::Plain)
+    pub fn new(depth: u32) -> std::io::Result<Self> {
+        build(depth).map(Self::Plain)
     }
 
     /// With entries of 128 bytes (5.19).
-    pub fn wide(entries: u32) -> std::io::Result<Self> {
-        build(entries).map(Self::Wide)
+    pub fn wide(depth: u32) -> std::io::Result<Self> {
+        build(depth).map(Self::Wide)
     }
 
     pub fn params(&self) -> &Parameters {
@@ -130,8 +130,18 @@ impl RingQueues {
     }
 }
 
-fn build<E: EntryMarker>(entries: u32) -> std::io::Result<IoUring<E>> {
-    let builder: fn() -> Builder<E, cqueue::Entry> = IoUring::builder;
+/// Most entries of the queue to the kernel. It is emptied with each call; only the queue of completions must have room for
+/// all that is in flight. Both are locked memory, which an idle client has, too.
+const TO_KERNEL_MAX: u32 = 128;
+
+fn build<E: EntryMarker>(depth: u32) -> std::io::Result<IoUring<E>> {
+    let completions = depth.next_power_of_two().clamp(16, 8192);
+    let entries = (completions / 2).min(TO_KERNEL_MAX);
+    let builder = || {
+        let mut builder: Builder<E, cqueue::Entry> = IoUring::builder();
+        builder.setup_cqsize(completions);
+        builder
+    };
     builder()
         .setup_single_issuer()
         .setup_defer_taskrun()

@@ -51,7 +51,7 @@ impl Ring {
             }
             if let Some(entry) = &mut self.slots[slot as usize] {
                 let fd = &self.files[entry.io.file().0 as usize];
-                uring.push(slot, fd, &mut entry.io, self.registered.as_ref());
+                uring.push(slot, fd, &mut entry.io, self.registered.as_ref().map(|it| &it.arena));
             }
             false
         });

@@ -72,12 +72,12 @@ pub(super) struct Uring {
 
 impl Uring {
     pub fn new(depth: u32) -> io::Result<Self> {
-        Self::over(RingQueues::new(entries(depth))?, depth)
+        Self::over(RingQueues::new(depth)?, depth)
     }
 
     /// The same, for commands that need large entries, too.
     pub fn wide(depth: u32) -> io::Result<Self> {
-        Self::over(RingQueues::wide(entries(depth))?, depth)
+        Self::over(RingQueues::wide(depth)?, depth)
     }
 
     /// Tells if it takes commands with large entries.
@@ -93,7 +93,7 @@ impl Uring {
     /// As on a kernel older than 5.11: a plain ring, and a wait has no time limit of its own.
     #[cfg(test)]
     pub fn old(depth: u32) -> io::Result<Self> {
-        let ring = io_uring::IoUring::new(entries(depth))?;
+        let ring = io_uring::IoUring::new(depth.next_power_of_two())?;
         Self::with(RingQueues::Plain(ring), depth, false)
     }
 
@@ -466,11 +466,6 @@ impl Uring {
         }
         true
     }
-}
-
-/// Entries of the kernel's queue for `depth` operations in flight.
-fn entries(depth: u32) -> u32 {
-    depth.next_power_of_two().clamp(8, 4096)
 }
 
 fn describe(fd: &OwnedFd, io: &mut Io, registered: Option<&Arc<Arena>>) -> Entry {

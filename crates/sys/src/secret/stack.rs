@@ -18,7 +18,7 @@ use std::ptr::{NonNull, null_mut};
 use rustix::mm::MprotectFlags;
 use zeroize::Zeroize;
 
-use super::{guard, guard_when_used, map};
+use super::{guard_when_used, map};
 
 /// Bytes of a stack: what the standard library gives a thread.
 const STACK: usize = 2 << 20;
@@ -251,7 +251,7 @@ impl StackGuard {
         let low = (top - USED).max(bottom).min(top);
         let len = top - low;
         // SAFETY: whole pages of the calling thread's own stack, between its bottom and here.
-        let _ = unsafe { guard(std::ptr::with_exposed_provenance_mut(low), len) };
+        let _ = unsafe { guard_when_used(std::ptr::with_exposed_provenance_mut(low), len) };
         Self { low, len, _thread: PhantomData }
     }
 }

@@ -9,7 +9,6 @@
 //!
 //! A kept file of a closed queue serves the next one: opened before a write, it is told of the loss, which a later one may not be.
 
-use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{BackendChoice, Gate, OpenError, Ring};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -20,7 +19,7 @@ use crate::output::warn;
 use crate::serve::memory::count_of;
 
 /// Descriptors of a client beside those of its volume: its socket, its ring and what wakes it.
-const OF_CLIENT: u64 = 4;
+const OF_CLIENT: u64 = 3;
 /// Those of the server: clients in the handshake, of the statistics and of the control socket.
 const OF_SERVER: u64 = 24;
 /// Those that are open where that cannot be looked up.
@@ -68,7 +67,9 @@ fn start(server: &ServerRights<'_>) -> Result<(), OpenError> {
     // The first call looks for the fast way, which needs a file.
     let _ = rustix::thread::sched_getcpu();
     for volume in server.volumes {
-        Blocking::new(&volume.gate, server.backend)?;
+        // Any ring will do: the threads have their own.
+        let mut ring = Ring::new(BackendChoice::Syscalls, 1).map_err(OpenError::Ring)?;
+        drop(volume.gate.open_queue(&mut ring)?);
         // A server below is asked for its holes over a connection that is made with the first question.
         let _ = volume.gate.extent(0, 1);
     }
