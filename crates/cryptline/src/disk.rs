@@ -42,7 +42,7 @@ pub struct Disk {
 impl Disk {
     pub(crate) fn new(volume: Volume) -> Result<Self> {
         let gate = volume.gate_for_any_bytes()?;
-        let count = gate.most_queues().clamp(1, PLACES);
+        let count = gate.traits().queues.clamp(1, PLACES);
         let disk = Self { places: (0..count).map(|_| Mutex::new(None)).collect(), gate, volume };
         // What cannot work is told now.
         if let Some(place) = disk.places.first() {

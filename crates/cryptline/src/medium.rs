@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::sync::Arc;
 
 use cryptline_engine::queue::Immediate;
-use cryptline_engine::{Device, Fault, Geometry, Op, OpenError, Queue, Request, Ring, ZEROS};
+use cryptline_engine::{Device, Fault, Geometry, Op, OpenError, Queue, Request, Ring, Traits, ZEROS};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -130,7 +130,6 @@ impl MediumDevice {
             preferred_block: block.max(4096),
             read_only,
             write_zeroes: !read_only,
-            answers_at_once: true,
             ..Geometry::plain(size - size % u64::from(block), block)
         };
         Ok(Self { medium, geometry })
@@ -138,8 +137,8 @@ impl MediumDevice {
 }
 
 impl Device for MediumDevice {
-    fn geometry(&self) -> Geometry {
-        self.geometry
+    fn traits(&self) -> Traits {
+        Traits::immediate(self.geometry)
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {

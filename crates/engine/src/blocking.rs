@@ -184,7 +184,7 @@ impl<R: BorrowMut<Ring>> Blocking<R> {
 mod tests {
     use super::*;
     use crate::base::RamDevice;
-    use crate::{Device, Extent, Geometry, Queue};
+    use crate::{Device, Extent, Geometry, Queue, Traits};
 
     const BLOCK: u32 = 4096;
 
@@ -192,8 +192,8 @@ mod tests {
     struct Blocks(RamDevice);
 
     impl Device for Blocks {
-        fn geometry(&self) -> Geometry {
-            Geometry { logical_block: BLOCK, ..self.0.geometry() }
+        fn traits(&self) -> Traits {
+            Traits::immediate(Geometry { logical_block: BLOCK, ..self.0.traits().geometry })
         }
 
         fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {

@@ -11,18 +11,20 @@ use std::os::fd::BorrowedFd;
 
 use cryptline_sys::Ring;
 
+use crate::queue::AtOnce;
 use crate::zone::{Zone, ZoneModel};
 use crate::{Fault, Gate, OpenError, Queue};
 
 /// Something that stores bytes. `base/` has those at the bottom, `layer/` those over another.
 pub trait Device: Send + Sync {
-    /// Size, alignment and abilities, as it was opened. Fixed for its life, but for the size ([`grow`](Self::grow)).
-    fn geometry(&self) -> Geometry;
+    /// Properties as it was opened. Asked once, by the gate before it; only the size can change later
+    /// ([`grow`](Self::grow)).
+    fn traits(&self) -> Traits;
 
     /// Looks whether what it lies on has grown, if it is to grow with it, and gets ready for requests to what is new; its
     /// size now, and never less than before. All others keep the size that they were opened with.
     fn grow(&self) -> u64 {
-        self.geometry().size
+        self.traits().geometry.size
     }
 
     /// A queue for the calling thread, whose I/O goes over `ring`.
@@ -48,48 +50,13 @@ pub trait Device: Send + Sync {
         None
     }
 
-    /// Opens the files of so many queues at a time now, for a process that can open none later.
-    fn reserve_files(&self, queues: usize) -> Result<(), OpenError> {
-        let (each, beside) = self.queues_taken();
-        let queues = queues.saturating_mul(each).saturating_add(beside);
-        self.below().iter().try_for_each(|lower| lower.reserve_files(queues))
+    /// Opens its own files of so many queues at a time now, for a process that can open none later.
+    fn reserve_files(&self, _queues: usize) -> Result<(), OpenError> {
+        Ok(())
     }
 
     /// Closes what it keeps open for queues to come, and what is below it does not concern.
     fn close_spare(&self) {}
-
-    /// How many queues there can be at a time.
-    fn most_queues(&self) -> usize {
-        let below = self.below().iter().map(Gate::most_queues);
-        let (each, beside) = self.queues_taken();
-        match below.min() {
-            None | Some(usize::MAX) => usize::MAX,
-            Some(below) => below.saturating_sub(beside) / each.max(1),
-        }
-    }
-
-    /// Tells if a queue is to be kept until its reads have ended, even if nobody waits for them: it could not be
-    /// replaced.
-    fn awaits_reads(&self) -> bool {
-        self.below().iter().any(Gate::awaits_reads)
-    }
-
-    /// Tells if each request is a message to a server, which takes processor time whatever its length. Then a request
-    /// that is cut costs more than it gains.
-    fn sends_messages(&self) -> bool {
-        self.below().iter().any(Gate::sends_messages)
-    }
-
-    /// The connections that it makes on its own while it is open.
-    fn makes_connections(&self) -> Connections {
-        let below = self.below().iter().map(Gate::makes_connections);
-        below.fold(Connections::default(), Connections::and)
-    }
-
-    /// How many queues below each of its own takes, and how many it has there beside them.
-    fn queues_taken(&self) -> (usize, usize) {
-        (1, 0)
-    }
 
     /// Fills `zones` from the zone that holds `offset` on; how many there were. May ask the medium
     /// and wait for it. As below where there is one device.
@@ -100,6 +67,82 @@ pub trait Device: Send + Sync {
             [lower] => lower.report_zones(offset, zones),
             _ => Err(Fault::NotSupported),
         }
+    }
+}
+
+/// Properties of a device that do not change once the stack is laid.
+#[derive(Clone, Copy, Debug)]
+pub struct Traits {
+    /// Size, alignment and abilities.
+    pub geometry: Geometry,
+    /// Which requests its queues carry out where they lie.
+    pub at_once: AtOnce,
+    /// How many queues there can be at a time.
+    pub queues: usize,
+    /// How many queues below each of its own takes, and how many it has there beside them.
+    pub takes: (usize, usize),
+    /// A queue is to be kept until its reads have ended, even if nobody waits for them: it could not be replaced.
+    pub awaits_reads: bool,
+    /// Each request is a message to a server, which takes processor time whatever its length. Then a request that is
+    /// cut costs more than it gains.
+    pub sends_messages: bool,
+    /// The connections that it makes on its own while it is open.
+    pub connects: Connections,
+}
+
+impl Traits {
+    /// Those of a device over nothing, with any number of queues.
+    #[must_use]
+    pub const fn base(geometry: Geometry) -> Self {
+        Self {
+            geometry,
+            at_once: AtOnce::None,
+            queues: usize::MAX,
+            takes: (1, 0),
+            awaits_reads: false,
+            sends_messages: false,
+            connects: Connections { tcp: false, unix: false, by_library: false },
+        }
+    }
+
+    /// Those of a device over nothing whose requests are all carried out where they lie.
+    #[must_use]
+    pub const fn immediate(geometry: Geometry) -> Self {
+        Self { at_once: AtOnce::All, ..Self::base(Geometry { answers_at_once: true, ..geometry }) }
+    }
+
+    /// Properties that all of `below` have in common, for a layer that submits each request.
+    ///
+    /// # Panics
+    /// Where there is nothing below.
+    #[must_use]
+    pub fn over(below: &[Gate]) -> Self {
+        let both = |one: Self, other: Self| Self {
+            geometry: one.geometry.and(other.geometry),
+            queues: one.queues.min(other.queues),
+            awaits_reads: one.awaits_reads || other.awaits_reads,
+            sends_messages: one.sends_messages || other.sends_messages,
+            connects: one.connects.and(other.connects),
+            ..one
+        };
+        let all = below.iter().map(|lower| *lower.traits()).reduce(both).expect("a layer lies over something");
+        Self { at_once: AtOnce::None, takes: (1, 0), ..all }
+    }
+
+    /// The same of a layer each of whose queues takes `each` below, with `beside` more of them for all.
+    #[must_use]
+    pub fn taking(self, each: usize, beside: usize) -> Self {
+        let queues = match self.queues {
+            usize::MAX => usize::MAX,
+            below => below.saturating_sub(beside) / each.max(1),
+        };
+        Self { queues, takes: (each, beside), ..self }
+    }
+
+    /// How many queues so many of its own have below.
+    pub(crate) fn queues_below(&self, queues: usize) -> usize {
+        let (each, beside) = self.takes;
+        queues.saturating_mul(each).saturating_add(beside)
     }
 }
 
@@ -172,6 +215,23 @@ impl Geometry {
             cache: false,
             answers_at_once: false,
             zones: None,
+        }
+    }
+
+    /// Abilities that both have, in the larger blocks; the smaller size.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            size: self.size.min(other.size),
+            logical_block: self.logical_block.max(other.logical_block),
+            preferred_block: self.preferred_block.max(other.preferred_block),
+            read_only: self.read_only || other.read_only,
+            rotational: self.rotational || other.rotational,
+            discard: self.discard && other.discard,
+            write_zeroes: self.write_zeroes && other.write_zeroes,
+            cache: self.cache && other.cache,
+            answers_at_once: self.answers_at_once && other.answers_at_once,
+            zones: self.zones.or(other.zones),
         }
     }
 }

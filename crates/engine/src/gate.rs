@@ -35,13 +35,13 @@ use rustix::io::Errno;
 use crate::Submitted;
 use crate::queue::AtOnce;
 use crate::zone::Zone;
-use crate::{Completion, Connections, Device, Extent, Fault, Geometry, Op, OpenError, Queue, Request};
+use crate::{Completion, Device, Extent, Fault, Geometry, Op, OpenError, Queue, Request, Traits};
 
 /// A device with its gate. Cheap to clone; clones share the device, its size and the latch.
 #[derive(Clone)]
 pub struct Gate {
     device: Arc<dyn Device>,
-    geometry: Geometry,
+    traits: Arc<Traits>,
     shared: Arc<GateShared>,
 }
 
@@ -63,7 +63,8 @@ impl GateShared {
 impl Gate {
     /// Puts a gate before `device`.
     pub fn new(device: impl Device + 'static) -> Self {
-        let geometry = device.geometry();
+        let traits = device.traits();
+        let geometry = &traits.geometry;
         let block = u64::from(geometry.logical_block);
         assert!(block.is_power_of_two(), "logical block not a power of two");
         assert_eq!(geometry.size % block, 0, "size not a multiple of the block");
@@ -72,13 +73,13 @@ impl Gate {
             assert!(zones.zone_size >= block, "zones smaller than blocks");
         }
         Self {
-            device: Arc::new(device),
-            geometry,
             shared: Arc::new(GateShared {
                 latch: Latch::default(),
                 size: AtomicU64::new(geometry.size),
                 kept: OnceLock::new(),
             }),
+            device: Arc::new(device),
+            traits: Arc::new(traits),
         }
     }
 
@@ -92,14 +93,21 @@ impl Gate {
     /// The same device, which this gate lets nobody change.
     #[must_use]
     pub fn read_only(mut self) -> Self {
-        self.geometry = Geometry { read_only: true, discard: false, write_zeroes: false, ..self.geometry };
+        let geometry = &mut Arc::make_mut(&mut self.traits).geometry;
+        *geometry = Geometry { read_only: true, discard: false, write_zeroes: false, ..*geometry };
         self
     }
 
     /// Size, alignment and abilities, as the device was opened. Only the size can change ([`size`](Self::size)).
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
-        &self.geometry
+        &self.traits.geometry
+    }
+
+    /// Properties of the device.
+    #[must_use]
+    pub fn traits(&self) -> &Traits {
+        &self.traits
     }
 
     /// Bytes that requests reach. They may become more by [`grow`](Self::grow), and never less.
@@ -112,8 +120,8 @@ impl Gate {
     /// size now. Costs a system call at most, and no memory.
     pub fn grow(&self) -> u64 {
         let size = self.device.grow();
-        let size = size - size % u64::from(self.geometry.logical_block);
-        debug_assert!(self.geometry.zones.is_none() || size == self.geometry.size);
+        let size = size - size % u64::from(self.geometry().logical_block);
+        debug_assert!(self.geometry().zones.is_none() || size == self.geometry().size);
         let before = self.shared.size.fetch_max(size, Ordering::AcqRel);
         before.max(size)
     }
@@ -122,36 +130,12 @@ impl Gate {
     pub fn open_queue(&self, ring: &mut Ring) -> Result<GatedQueue, OpenError> {
         let queue = self.device.open_queue(ring)?;
         Ok(GatedQueue {
-            at_once: queue.at_once(),
             queue,
-            geometry: self.geometry,
+            at_once: self.traits.at_once,
+            geometry: self.traits.geometry,
             shared: Arc::clone(&self.shared),
             in_flight: 0,
         })
-    }
-
-    /// How many queues there can be at a time; one where all must share what lies below.
-    #[must_use]
-    pub fn most_queues(&self) -> usize {
-        self.device.most_queues()
-    }
-
-    /// Tells if a queue is to be kept until its reads have ended, even if nobody waits for them.
-    #[must_use]
-    pub fn awaits_reads(&self) -> bool {
-        self.device.awaits_reads()
-    }
-
-    /// See [`Device::sends_messages`].
-    #[must_use]
-    pub fn sends_messages(&self) -> bool {
-        self.device.sends_messages()
-    }
-
-    /// The connections that the device makes on its own while it is open.
-    #[must_use]
-    pub fn makes_connections(&self) -> Connections {
-        self.device.makes_connections()
     }
 
     /// The allocation state at `offset`, for at most `len` bytes (see [`Device::extent`]).
@@ -169,9 +153,9 @@ impl Gate {
     ///
     /// Errors: [`Fault::OutOfRange`], or [`Fault::NotSupported`] on a device without zones.
     pub fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
-        match self.geometry.zones {
+        match self.geometry().zones {
             None => Err(Fault::NotSupported),
-            Some(_) if offset >= self.geometry.size => Err(Fault::OutOfRange),
+            Some(_) if offset >= self.geometry().size => Err(Fault::OutOfRange),
             Some(_) => self.device.report_zones(offset, zones),
         }
     }
@@ -192,16 +176,17 @@ impl Gate {
     /// How many files so many queues at a time open, here and below.
     #[must_use]
     pub fn files_taken(&self, queues: usize) -> usize {
-        let (each, beside) = self.device.queues_taken();
         let own = if self.device.file().is_some() { queues } else { 0 };
-        let below = queues.saturating_mul(each).saturating_add(beside);
+        let below = self.traits.queues_below(queues);
         self.device.below().iter().fold(own, |all, lower| all.saturating_add(lower.files_taken(below)))
     }
 
     /// Opens the files of so many queues at a time, here and below, for a process that can open none later. As many can
     /// then be opened again until [`close_spare`](Self::close_spare).
     pub fn reserve_files(&self, queues: usize) -> Result<(), OpenError> {
-        self.device.reserve_files(queues)
+        self.device.reserve_files(queues)?;
+        let below = self.traits.queues_below(queues);
+        self.device.below().iter().try_for_each(|lower| lower.reserve_files(below))
     }
 
     /// Closes the files that are kept open for queues to come, here and below. The next queues open
@@ -262,7 +247,7 @@ impl GatedQueue {
         Some(self.shared.latch.judge(request, result, &self.geometry))
     }
 
-    /// See [`Queue::at_once`].
+    /// See [`Traits::at_once`].
     pub(crate) fn at_once(&self) -> AtOnce {
         self.at_once
     }

@@ -45,12 +45,12 @@ pub mod zone;
 
 pub use channel::Channel;
 pub use cryptline_sys::{Arena, BackendChoice, Buffer, Ring, RoamingRing};
-pub use device::{Connections, Device, Extent, Geometry};
+pub use device::{Connections, Device, Extent, Geometry, Traits};
 pub use error::OpenError;
 pub use gate::{Gate, GatedQueue};
 pub use in_flight::InFlight;
 pub use op::Op;
-pub use queue::{Queue, Submitted};
+pub use queue::{AtOnce, Queue, Submitted};
 pub use request::{Combined, Completion, Fault, Request};
 pub use zone::{Zone, ZoneAction, ZoneCondition, ZoneModel, ZoneType};
 

@@ -26,13 +26,9 @@ pub trait Queue: Send {
     /// Takes a request. The gate above has checked range, alignment and capability.
     fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted;
 
-    /// Which requests [`answer_at_once`](Self::answer_at_once) carries out. Never changes.
-    fn at_once(&self) -> AtOnce {
-        AtOnce::None
-    }
-
     /// Carries out a request where it lies, if the medium answers at once; `None` where it must be
-    /// submitted, and then nothing was done. The gate asks before it submits.
+    /// submitted, and then nothing was done. The gate asks before it submits, where the device's
+    /// [`Traits::at_once`](crate::Traits) is not [`AtOnce::None`].
     fn answer_at_once(&mut self, _request: &mut Request) -> Option<Result<(), Fault>> {
         None
     }
@@ -41,7 +37,7 @@ pub trait Queue: Send {
     fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>);
 }
 
-/// Which requests end before `submit` would return.
+/// Which requests [`Queue::answer_at_once`] carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtOnce {
     /// None, as far as anybody knows.
@@ -52,7 +48,8 @@ pub enum AtOnce {
     All,
 }
 
-/// A queue into a medium that answers at once.
+/// A queue into a medium that answers at once, all of whose requests are carried out where they lie
+/// ([`Traits::immediate`](crate::Traits)).
 ///
 /// A request stays where its submitter made it: moving it down and back takes longer than copying
 /// a page, since the processor cannot forward what a copy has just stored in other pieces.
@@ -65,10 +62,6 @@ impl<Q: Immediate + Send> Queue for Q {
     fn submit(&mut self, _ring: &mut Ring, mut request: Request) -> Submitted {
         let result = self.answer(&mut request);
         Submitted::Done(request.complete(result))
-    }
-
-    fn at_once(&self) -> AtOnce {
-        AtOnce::All
     }
 
     fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {

@@ -169,7 +169,7 @@ pub fn flush(gate: &Gate, backend: BackendChoice) -> Result<Result<(), Fault>, O
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use cryptline_engine::{Device, Extent, Geometry, Op, Queue, Ring};
+    use cryptline_engine::{Device, Extent, Op, Queue, Ring, Traits};
     use cryptline_testkit::scripted::{answering, geometry};
 
     use super::*;
@@ -229,8 +229,8 @@ mod tests {
     struct NoQueue;
 
     impl Device for NoQueue {
-        fn geometry(&self) -> Geometry {
-            geometry(1 << 20)
+        fn traits(&self) -> Traits {
+            Traits::base(geometry(1 << 20))
         }
 
         fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {

@@ -12,7 +12,9 @@ mod silent;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use cryptline_engine::{Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Queue, Request, Ring, Submitted};
+use cryptline_engine::{
+    Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Queue, Request, Ring, Submitted, Traits,
+};
 use cryptline_sys::Waker;
 
 pub use cryptline_engine::Op;
@@ -302,10 +304,10 @@ struct Disk {
 }
 
 impl Device for Disk {
-    fn geometry(&self) -> Geometry {
+    fn traits(&self) -> Traits {
         let state = self.script.state();
         let size = state.disks[self.disk].len() as u64;
-        Geometry { logical_block: state.manner.block, ..geometry(size) }
+        Traits::base(Geometry { logical_block: state.manner.block, ..geometry(size) })
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
@@ -386,8 +388,8 @@ struct Answering {
 }
 
 impl Device for Answering {
-    fn geometry(&self) -> Geometry {
-        self.geometry
+    fn traits(&self) -> Traits {
+        Traits::base(self.geometry)
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {

@@ -93,7 +93,7 @@ pub struct BoundFront<'a> {
 /// # Errors
 /// Exit code 1.
 pub fn check_queues(name: &str, gate: &Gate, queues: u64, option: &str) -> Result<(), CliError> {
-    let most = gate.most_queues();
+    let most = gate.traits().queues;
     if queues <= most as u64 {
         return Ok(());
     }
@@ -115,7 +115,7 @@ pub fn queues_to_be_had(gate: &Gate, wanted: usize) -> Result<usize, CliError> {
     // A server below is asked for its holes over a connection that is made with the first question.
     let _ = gate.extent(0, 1);
     let mut queues = Vec::new();
-    while queues.len() < wanted.min(gate.most_queues()) {
+    while queues.len() < wanted.min(gate.traits().queues) {
         let mut ring = Ring::new(BackendChoice::Syscalls, 1).map_err(|error| CliError::memory(error.to_string()))?;
         match gate.open_queue(&mut ring) {
             Ok(queue) => queues.push((queue, ring)),

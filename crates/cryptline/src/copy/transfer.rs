@@ -185,10 +185,10 @@ impl<'a> Transfer<'a> {
         }
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let source = match &self.source.bytes {
-            SourceBytes::Device { gate, .. } => gate.most_queues(),
+            SourceBytes::Device { gate, .. } => gate.traits().queues,
             SourceBytes::Stream(_) => usize::MAX,
         };
-        let queues = source.min(self.dest.most_queues());
+        let queues = source.min(self.dest.traits().queues);
         cores.min(WORKERS_MAX).min(queues).min(chunks).max(1)
     }
 
@@ -273,7 +273,7 @@ impl Moved {
         };
         let of = self.bytes;
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let workers = cores.min(WORKERS_MAX).min(gate.most_queues()).max(1);
+        let workers = cores.min(WORKERS_MAX).min(gate.traits().queues).max(1);
         let tell = || {
             let bytes = comparison.done.load(Ordering::Relaxed).min(of);
             tell(Progress::Compared { bytes, of }).map_err(CopyTrouble::Told)

@@ -182,7 +182,7 @@ impl StackPlan {
         if self.crypts().next().is_none() {
             return Ok(options);
         }
-        if lowers.iter().any(|lower| lower.most_queues() == 1) {
+        if lowers.iter().any(|lower| lower.traits().queues == 1) {
             // Whoever shares or hands on requests has a queue of its own below, for the pieces.
             if [self.dispatch.read, self.dispatch.write].contains(&DispatchMode::Queue) {
                 warnings.push(Warning::OneConnection);

@@ -4,7 +4,7 @@ use cryptline_sys::Ring;
 use rustix::io::Errno;
 
 use crate::queue::Immediate;
-use crate::{Device, Extent, Fault, Geometry, Op, OpenError, Queue, Request};
+use crate::{Device, Extent, Fault, Geometry, Op, OpenError, Queue, Request, Traits};
 
 /// Behavior of a range that nothing is stored in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,15 +36,14 @@ impl BlankDevice {
 }
 
 impl Device for BlankDevice {
-    fn geometry(&self) -> Geometry {
-        Geometry {
+    fn traits(&self) -> Traits {
+        Traits::immediate(Geometry {
             read_only: self.read_only,
             discard: !self.read_only,
             write_zeroes: !self.read_only,
             cache: true,
-            answers_at_once: true,
             ..Geometry::plain(self.size, 512)
-        }
+        })
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {

@@ -21,7 +21,7 @@ use super::Image;
 use super::image::{lock, open_error};
 use crate::btt::BttMedium;
 use crate::queue::Immediate;
-use crate::{Device, Fault, Geometry, Op, OpenError, Queue, Request, ZEROS};
+use crate::{Device, Fault, Geometry, Op, OpenError, Queue, Request, Traits, ZEROS};
 
 /// A mapped file or DAX device, opened and locked.
 pub struct PersistentMemory {
@@ -212,14 +212,13 @@ impl PmemDevice {
 }
 
 impl Device for PmemDevice {
-    fn geometry(&self) -> Geometry {
+    fn traits(&self) -> Traits {
         let size = self.memory.size();
-        Geometry {
+        Traits::immediate(Geometry {
             preferred_block: 4096,
             read_only: self.read_only,
-            answers_at_once: true,
             ..Geometry::plain(size - size % 512, 512)
-        }
+        })
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {

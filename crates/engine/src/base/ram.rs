@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cryptline_sys::{Ring, SharedMemory};
 
 use crate::queue::Immediate;
-use crate::{Device, Extent, Fault, Geometry, Op, OpenError, Queue, Request};
+use crate::{Device, Extent, Fault, Geometry, Op, OpenError, Queue, Request, Traits};
 
 /// A disk in memory. Pages that were never written, or were discarded, use none.
 pub struct RamDevice {
@@ -39,15 +39,14 @@ fn check_size(size: u64) -> Result<(), OpenError> {
 }
 
 impl Device for RamDevice {
-    fn geometry(&self) -> Geometry {
-        Geometry {
+    fn traits(&self) -> Traits {
+        Traits::immediate(Geometry {
             preferred_block: 4096,
             discard: true,
             write_zeroes: true,
             cache: true,
-            answers_at_once: true,
             ..Geometry::plain(self.memory.len() as u64, 512)
-        }
+        })
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {

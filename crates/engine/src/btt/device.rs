@@ -7,7 +7,7 @@ use cryptline_sys::Ring;
 
 use super::{Btt, BttMedium};
 use crate::queue::Immediate;
-use crate::{Device, Fault, Geometry, Op, OpenError, Queue, Request};
+use crate::{Device, Fault, Geometry, Op, OpenError, Queue, Request, Traits};
 
 /// The sectors of an open table.
 ///
@@ -31,13 +31,12 @@ impl<M: BttMedium> BttDevice<M> {
 }
 
 impl<M: BttMedium + 'static> Device for BttDevice<M> {
-    fn geometry(&self) -> Geometry {
-        Geometry {
+    fn traits(&self) -> Traits {
+        Traits::immediate(Geometry {
             preferred_block: 4096,
             read_only: self.read_only,
-            answers_at_once: true,
             ..Geometry::plain(self.table.size(), self.table.sector_size())
-        }
+        })
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {

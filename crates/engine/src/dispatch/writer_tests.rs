@@ -8,7 +8,7 @@ use cryptline_sys::{Buffer, Ring};
 use super::super::job::{CipherJob, SharedSlots};
 use super::*;
 use crate::cipher_map::{CipherMap, CipherRange, Zeroes};
-use crate::{Device, Extent, Fault, Geometry, Queue};
+use crate::{Device, Extent, Fault, Geometry, Queue, Traits};
 
 /// Notes the offset of each write; the first waits until it is let through.
 struct Notes {
@@ -22,8 +22,8 @@ struct NotesQueue {
 }
 
 impl Device for Notes {
-    fn geometry(&self) -> Geometry {
-        Geometry {
+    fn traits(&self) -> Traits {
+        Traits::base(Geometry {
             size: 1 << 30,
             logical_block: 512,
             preferred_block: 512,
@@ -34,7 +34,7 @@ impl Device for Notes {
             cache: false,
             answers_at_once: true,
             zones: None,
-        }
+        })
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {

@@ -181,10 +181,10 @@ fn gate_tells_what_its_device_tells_and_closes_what_is_below_too() {
     bench.gate.close_spare();
     let closed = |bench: &Bench| bench.below.spare_closed.load(Ordering::Relaxed);
     assert_eq!((closed(&bench), closed(&lower)), (1, 1));
-    let told = |gate: &Gate| (gate.awaits_reads(), gate.sends_messages());
+    let told = |gate: &Gate| (gate.traits().awaits_reads, gate.traits().sends_messages);
     assert_eq!((told(&bench.gate), told(&lower.gate)), ((true, true), (false, false)));
-    assert_eq!(bench.gate.most_queues(), 7);
-    assert!(bench.gate.makes_connections().tcp);
+    assert_eq!(bench.gate.traits().queues, 7);
+    assert!(bench.gate.traits().connects.tcp);
     for (way, at_once) in [(Way::AtOnce, AtOnce::All), (Way::InPoll, AtOnce::None)] {
         assert_eq!(Bench::new(able(), way).queue.at_once(), at_once);
     }

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicUsize;
 use cryptline_sys::{BackendChoice, Buffer};
 
 use super::*;
+use crate::Connections;
 use crate::zone::ZoneModel;
 
 const BLOCK: usize = 512;
@@ -80,8 +81,16 @@ impl Below {
 }
 
 impl Device for Stub {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry
+    fn traits(&self) -> Traits {
+        let is_many = self.0.times > 1;
+        Traits {
+            at_once: if self.0.way == Way::AtOnce { AtOnce::All } else { AtOnce::None },
+            queues: 7,
+            awaits_reads: is_many,
+            sends_messages: is_many,
+            connects: Connections { tcp: true, ..Connections::default() },
+            ..Traits::base(self.0.geometry)
+        }
     }
 
     fn grow(&self) -> u64 {
@@ -104,22 +113,6 @@ impl Device for Stub {
         self.0.spare_closed.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn most_queues(&self) -> usize {
-        7
-    }
-
-    fn awaits_reads(&self) -> bool {
-        self.0.times > 1
-    }
-
-    fn sends_messages(&self) -> bool {
-        self.0.times > 1
-    }
-
-    fn makes_connections(&self) -> Connections {
-        Connections { tcp: true, ..Connections::default() }
-    }
-
     fn report_zones(&self, _offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
         Ok(zones.len())
     }
@@ -137,10 +130,6 @@ impl Queue for StubQueue {
         let verdict = self.below.verdict();
         self.done.push(request.complete(verdict));
         Submitted::Pending
-    }
-
-    fn at_once(&self) -> AtOnce {
-        if self.below.way == Way::AtOnce { AtOnce::All } else { AtOnce::None }
     }
 
     fn answer_at_once(&mut self, _request: &mut Request) -> Option<Verdict> {

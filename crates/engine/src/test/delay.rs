@@ -26,7 +26,7 @@ use cryptline_sys::Ring;
 
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
-use crate::{Completion, Device, Fault, Geometry, OpenError, Queue, Request, Submitted};
+use crate::{Completion, Device, Fault, OpenError, Queue, Request, Submitted, Traits};
 
 use medium::DelayedMedium;
 pub use spec::DelaySpec;
@@ -47,9 +47,11 @@ impl DelayDevice {
 }
 
 impl Device for DelayDevice {
-    fn geometry(&self) -> Geometry {
-        let lower = *self.lower.geometry();
-        Geometry { rotational: lower.rotational || self.medium.seeks(), answers_at_once: false, ..lower }
+    fn traits(&self) -> Traits {
+        let mut traits = Traits::over(self.below());
+        traits.geometry.rotational |= self.medium.seeks();
+        traits.geometry.answers_at_once = false;
+        traits
     }
 
     fn below(&self) -> &[Gate] {

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
-use crate::{Completion, Device, Fault, Geometry, Op, OpenError, Queue, Request, Submitted};
+use crate::{Completion, Device, Fault, Op, OpenError, Queue, Request, Submitted, Traits};
 
 /// When a rule strikes, counting the operations it is for from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,8 +163,8 @@ impl FaultDevice {
 }
 
 impl Device for FaultDevice {
-    fn geometry(&self) -> Geometry {
-        *self.lower.geometry()
+    fn traits(&self) -> Traits {
+        Traits::over(self.below())
     }
 
     fn grow(&self) -> u64 {

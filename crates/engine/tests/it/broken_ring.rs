@@ -11,6 +11,7 @@ use cryptline_engine::base::RamDevice;
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{
     BackendChoice, Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Queue, Request, Ring, Submitted,
+    Traits,
 };
 use cryptline_sys::{Buffer, FileId, Io, RequestSource};
 use rustix::io::Errno;
@@ -26,9 +27,9 @@ struct FarQueue {
 }
 
 impl Device for Far {
-    fn geometry(&self) -> Geometry {
-        let geometry = RamDevice::new(1 << 20).unwrap().geometry();
-        Geometry { cache: false, answers_at_once: false, ..geometry }
+    fn traits(&self) -> Traits {
+        let geometry = RamDevice::new(1 << 20).unwrap().traits().geometry;
+        Traits::base(Geometry { cache: false, answers_at_once: false, ..geometry })
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use cryptline_engine::{Device, Extent, Fault, Geometry, OpenError, Queue, Ring};
+use cryptline_engine::{Device, Extent, Fault, Geometry, OpenError, Queue, Ring, Traits};
 
 use super::*;
 
@@ -13,8 +13,8 @@ struct Holes {
 }
 
 impl Device for Holes {
-    fn geometry(&self) -> Geometry {
-        Geometry {
+    fn traits(&self) -> Traits {
+        Traits::base(Geometry {
             size: self.map.len() as u64 * 4096,
             logical_block: 512,
             preferred_block: 4096,
@@ -25,7 +25,7 @@ impl Device for Holes {
             cache: false,
             answers_at_once: true,
             zones: None,
-        }
+        })
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {

@@ -136,7 +136,7 @@ impl<W: Wire> Lane<W> {
             room: LaneRoom::new(small, large, JOBS_MAX),
             done: Vec::with_capacity(RING_DEPTH as usize),
             orders,
-            awaits_reads: gate.awaits_reads() || others.iter().any(Gate::awaits_reads),
+            awaits_reads: gate.traits().awaits_reads || others.iter().any(|gate| gate.traits().awaits_reads),
             meters,
             clock: Clock::start(),
             tally: Tally::default(),

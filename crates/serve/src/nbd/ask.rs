@@ -70,7 +70,7 @@ impl Exports {
     fn flush_within(&self, name: Option<&str>, backend: BackendChoice, within: Duration) -> Vec<ExportFlushed> {
         let ask = |entry: &ExportEntry| {
             let gate = entry.export.gate.clone();
-            let is_busy = entry.clients >= gate.most_queues();
+            let is_busy = entry.clients >= gate.traits().queues;
             (entry.export.name.clone(), entry.flushes.begin(move || flush_one(&gate, backend, is_busy)))
         };
         let asked = self.ask(name, ask);

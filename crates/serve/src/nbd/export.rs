@@ -34,7 +34,7 @@ impl Export {
             write_zeroes: true,
             dont_fragment: true,
             // Where there can be one connection only, a client must not be told to make more.
-            multi_conn: self.gate.most_queues() > 1,
+            multi_conn: self.gate.traits().queues > 1,
             cache: true,
             // Where zeroing must write, a fast zero is refused with ENOTSUP: that is what
             // advertising the flag promises.

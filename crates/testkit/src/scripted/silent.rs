@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cryptline_engine::{
-    Completion, Device, Extent, Fault, Gate, Geometry, Op, OpenError, Queue, Request, Ring, Submitted,
+    Completion, Device, Extent, Fault, Gate, Geometry, Op, OpenError, Queue, Request, Ring, Submitted, Traits,
 };
 
 use super::geometry;
@@ -79,8 +79,8 @@ impl Silent {
 }
 
 impl Device for Silent {
-    fn geometry(&self) -> Geometry {
-        Geometry { cache: false, ..geometry(self.size) }
+    fn traits(&self) -> Traits {
+        Traits::base(Geometry { cache: false, ..geometry(self.size) })
     }
 
     fn grow(&self) -> u64 {

@@ -50,7 +50,7 @@ pub fn get(server: &ServerRights<'_>, reopens: bool) -> Result<u64, CliError> {
     if !reopens {
         // One more flushes at the end.
         let queues = usize::try_from(clients).unwrap_or(usize::MAX).saturating_add(1);
-        let reserve = |gate: &Gate| gate.reserve_files(queues.min(gate.most_queues()));
+        let reserve = |gate: &Gate| gate.reserve_files(queues.min(gate.traits().queues));
         server.volumes.iter().try_for_each(|volume| reserve(&volume.gate)).map_err(refuse)?;
     } else {
         // Files that were opened to start the threads.
@@ -78,7 +78,7 @@ fn start(server: &ServerRights<'_>) -> Result<(), OpenError> {
 
 /// Volumes whose queues can be opened later: those of the others are connections, which are kept.
 fn volumes_of_files<'a>(server: &ServerRights<'a>) -> impl Iterator<Item = &'a Gate> {
-    server.volumes.iter().map(|volume| &volume.gate).filter(|gate| !gate.awaits_reads())
+    server.volumes.iter().map(|volume| &volume.gate).filter(|gate| !gate.traits().awaits_reads)
 }
 
 /// The number of clients that the limit of descriptors leaves room for.
@@ -97,12 +97,12 @@ fn room(server: &ServerRights<'_>, reopens: bool) -> u64 {
 /// was enough, and what there was not enough of for more.
 fn connect(server: &ServerRights<'_>, clients: u64, lacking: Option<Lacking>) -> (u64, Option<Lacking>) {
     // Queues that could not be replaced later are connections.
-    let volumes = || server.volumes.iter().map(|volume| &volume.gate).filter(|gate| gate.awaits_reads());
+    let volumes = || server.volumes.iter().map(|volume| &volume.gate).filter(|gate| gate.traits().awaits_reads);
     let mut queues = Vec::new();
     // One more flushes at the end, or the only one there can be.
     for number in 0..=clients {
         let mut open = |gate: &Gate| {
-            if number < gate.most_queues() as u64 {
+            if number < gate.traits().queues as u64 {
                 let mut ring = Ring::new(BackendChoice::Syscalls, 1).map_err(OpenError::Ring)?;
                 queues.push((gate.open_queue(&mut ring)?, ring));
             }

@@ -262,7 +262,7 @@ impl Sandbox {
 /// The connections that the volumes make while they are served.
 fn connections(server: &ServerRights<'_>) -> Connections {
     let volumes = server.volumes.iter();
-    volumes.map(|volume| volume.gate.makes_connections()).fold(Connections::default(), Connections::and)
+    volumes.map(|volume| volume.gate.traits().connects).fold(Connections::default(), Connections::and)
 }
 
 fn ruleset(server: &ServerRights<'_>) -> io::Result<OwnedFd> {

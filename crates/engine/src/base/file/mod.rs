@@ -31,7 +31,7 @@ use rustix::io::Errno;
 use super::descriptors::Descriptors;
 use super::host_zones;
 use crate::zone::Zone;
-use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
+use crate::{Device, Extent, Fault, Geometry, OpenError, Queue, Traits};
 use queue::FileQueue;
 pub(super) use shared::BlockDevice;
 use shared::FileShared;
@@ -90,8 +90,8 @@ impl FileDevice {
 }
 
 impl Device for FileDevice {
-    fn geometry(&self) -> Geometry {
-        self.geometry
+    fn traits(&self) -> Traits {
+        Traits::base(self.geometry)
     }
 
     fn grow(&self) -> u64 {

@@ -50,7 +50,7 @@ use cryptline_nbd::negotiate::Agreed;
 use cryptline_nbd::{NbdUri, TransmissionFlags};
 use cryptline_sys::Ring;
 
-use crate::{Connections, Device, Extent, Fault, Geometry, OpenError, Queue};
+use crate::{Connections, Device, Extent, Fault, Geometry, OpenError, Queue, Traits};
 use connect::{NbdPeer, OtherEnd};
 use line::NbdLine;
 use pool::{ConnectionPool, Link};
@@ -166,8 +166,17 @@ impl NbdDevice {
 }
 
 impl Device for NbdDevice {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry
+    /// A connection goes with the reads on it, and there may be no other. It makes those that take the place of lost
+    /// ones.
+    fn traits(&self) -> Traits {
+        let is_again = self.0.reconnect.is_some();
+        let is_tcp = matches!(self.0.peer, OtherEnd::Tcp(_));
+        Traits {
+            queues: if self.takes_connections() { usize::MAX } else { 1 },
+            awaits_reads: true,
+            connects: Connections { tcp: is_again && is_tcp, unix: is_again && !is_tcp, by_library: false },
+            ..Traits::base(self.0.geometry)
+        }
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
@@ -179,22 +188,6 @@ impl Device for NbdDevice {
         // Later others would wait for the answer.
         let link = if ring.serves_several() { self.0.confirmed(link) } else { link };
         Ok(Box::new(NbdQueue::new(&self.0, link, ring, intake, waker)))
-    }
-
-    fn most_queues(&self) -> usize {
-        if self.takes_connections() { usize::MAX } else { 1 }
-    }
-
-    /// A connection goes with the reads on it, and there may be no other.
-    fn awaits_reads(&self) -> bool {
-        true
-    }
-
-    /// Those that take the place of lost ones.
-    fn makes_connections(&self) -> Connections {
-        let is_again = self.0.reconnect.is_some();
-        let is_tcp = matches!(self.0.peer, OtherEnd::Tcp(_));
-        Connections { tcp: is_again && is_tcp, unix: is_again && !is_tcp, by_library: false }
     }
 
     /// Asks the server and waits for it. What it does not tell is data.

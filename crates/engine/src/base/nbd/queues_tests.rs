@@ -7,7 +7,7 @@ use cryptline_sys::{BackendChoice, Buffer, Ring};
 use super::scripted::{Client, Offer, SIZE, Server, USUAL};
 use crate::blocking::Blocking;
 use crate::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
-use crate::{Channel, Completion, Device, Extent, Fault, Gate, Geometry, OpenError, Queue, Request, Submitted};
+use crate::{Channel, Completion, Device, Extent, Fault, Gate, OpenError, Queue, Request, Submitted, Traits};
 
 const BACKENDS: [BackendChoice; 2] = [BackendChoice::Auto, BackendChoice::Syscalls];
 
@@ -120,7 +120,7 @@ fn small_blocks_over_one_connection_are_read_written_and_flushed() {
             client.expect(cmd::FLUSH);
         });
         let gate = in_bytes(server.gate());
-        assert_eq!(gate.most_queues(), 1);
+        assert_eq!(gate.traits().queues, 1);
         let mut disk = Blocking::new(&gate, backend).unwrap();
         disk.write_at(513, &[1; 3], false).unwrap();
         disk.flush().unwrap();
@@ -135,8 +135,8 @@ fn small_blocks_over_one_connection_are_read_written_and_flushed() {
 struct Few(Gate, usize);
 
 impl Device for Few {
-    fn geometry(&self) -> Geometry {
-        *self.0.geometry()
+    fn traits(&self) -> Traits {
+        Traits { queues: self.1, ..Traits::base(*self.0.geometry()) }
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
@@ -146,10 +146,6 @@ impl Device for Few {
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
         self.0.extent(offset, len)
     }
-
-    fn most_queues(&self) -> usize {
-        self.1
-    }
 }
 
 #[test]
@@ -158,7 +154,7 @@ fn layer_that_takes_two_queues_for_each_has_half_as_many() {
     let gate = server.gate();
     for (below, above) in [(1, 1), (2, 1), (5, 2), (usize::MAX, usize::MAX)] {
         let few = Gate::new(Few(gate.clone(), below));
-        assert_eq!(in_bytes(few).most_queues(), above, "over {below}");
+        assert_eq!(in_bytes(few).traits().queues, above, "over {below}");
     }
 }
 

@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use cryptline_sys::{Cluster, RbdCall, RbdError, RbdImage, RbdLimits, RbdPresence, Ring, on_confined_thread};
 
-use crate::{Connections, Device, Extent, Fault, Geometry, OpenError, Queue};
+use crate::{Connections, Device, Extent, Fault, Geometry, OpenError, Queue, Traits};
 use allocation::{Allocation, Answers};
 pub use name::RbdName;
 use presence::Presence;
@@ -186,13 +186,11 @@ fn open_image(cluster: &Cluster, name: &RbdName, read_only: bool) -> Result<RbdI
 }
 
 impl Device for RbdDevice {
-    fn geometry(&self) -> Geometry {
-        self.0.geometry
-    }
-
-    /// Each takes the library and a daemon about as long as the cipher takes for hundreds of KiB.
-    fn sends_messages(&self) -> bool {
-        true
+    /// Each message takes the library and a daemon about as long as the cipher takes for hundreds of KiB. The library's
+    /// connections are lost and made again while it runs.
+    fn traits(&self) -> Traits {
+        let connects = Connections { tcp: true, unix: false, by_library: true };
+        Traits { sends_messages: true, connects, ..Traits::base(self.0.geometry) }
     }
 
     /// A thread of its own asks the library, which can take as long as the cluster likes.
@@ -203,11 +201,6 @@ impl Device for RbdDevice {
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         let waker = ring.waker().map_err(OpenError::Ring)?;
         Ok(Box::new(ImageQueue::new(&self.0, ring.depth(), waker)))
-    }
-
-    /// The library's connections are lost and made again while it runs.
-    fn makes_connections(&self) -> Connections {
-        Connections { tcp: true, unix: false, by_library: true }
     }
 
     /// Asks the cluster and waits for it. What it does not tell is data.

@@ -6,7 +6,7 @@ pub use name::RbdName;
 
 use cryptline_sys::Ring;
 
-use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
+use crate::{Device, Extent, Fault, OpenError, Queue, Traits};
 
 /// An image of a Ceph cluster, of which there is none here.
 pub enum RbdDevice {}
@@ -43,7 +43,7 @@ impl RbdDevice {
 }
 
 impl Device for RbdDevice {
-    fn geometry(&self) -> Geometry {
+    fn traits(&self) -> Traits {
         match *self {}
     }
 

@@ -123,7 +123,7 @@ impl ZonedFile {
             }
         };
         let lower = image.into_device(layout.write_granularity, direct)?;
-        if lower.geometry().size != layout.size() {
+        if lower.traits().geometry.size != layout.size() {
             return Err(OpenError::Blocks(format!("{} is not whole blocks", path.display())));
         }
         let saved = |index: u32| {

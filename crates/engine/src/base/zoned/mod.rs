@@ -37,7 +37,7 @@ use crate::blocking::Blocking;
 use crate::gate::Gate;
 use crate::zone::journal::ZoneJournal;
 use crate::zone::{Zone, ZoneLayout, ZoneTable};
-use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
+use crate::{Device, Extent, Fault, Geometry, OpenError, Queue, Traits};
 
 /// An emulated zoned device.
 pub struct ZonedDevice {
@@ -91,8 +91,8 @@ impl ZonedDevice {
 }
 
 impl Device for ZonedDevice {
-    fn geometry(&self) -> Geometry {
-        self.geometry
+    fn traits(&self) -> Traits {
+        Traits { geometry: self.geometry, ..Traits::over(self.below()) }
     }
 
     fn below(&self) -> &[Gate] {

@@ -92,7 +92,7 @@ impl Exchange {
         if has_zones {
             policy = policy.with_ordered_writes();
         }
-        if parts.lower.sends_messages() {
+        if parts.lower.traits().sends_messages {
             policy = policy.without_overlap();
         }
         Ok(Self {

@@ -39,8 +39,9 @@ use crate::cipher_map::CipherMap;
 pub use crate::cipher_map::{CipherRange, Zeroes};
 use crate::dispatch::{CipherPace, Dispatch, DispatchMode, HelperThreads, Workers};
 use crate::gate::Gate;
+use crate::queue::AtOnce;
 use crate::zone::{Zone, ZoneModel};
-use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
+use crate::{Device, Extent, Fault, Geometry, OpenError, Queue, Traits};
 
 /// Where the encrypted data lies, what may pass, and who runs the cipher.
 #[derive(Clone, Default)]
@@ -196,8 +197,11 @@ fn size_of(ranges: &[CipherRange], start: u64, block: u32, below: &Geometry) -> 
 }
 
 impl Device for CryptDevice {
-    fn geometry(&self) -> Geometry {
-        self.geometry
+    fn traits(&self) -> Traits {
+        let each = 1 + usize::from(self.has_exchange());
+        let beside = usize::from(self.dispatch.uses_workers());
+        let at_once = if self.has_exchange() { AtOnce::None } else { self.lower.traits().at_once };
+        Traits { geometry: self.geometry, at_once, ..Traits::over(self.below()).taking(each, beside) }
     }
 
     fn grow(&self) -> u64 {
@@ -210,10 +214,6 @@ impl Device for CryptDevice {
 
     fn below(&self) -> &[Gate] {
         std::slice::from_ref(&self.lower)
-    }
-
-    fn queues_taken(&self) -> (usize, usize) {
-        (1 + usize::from(self.has_exchange()), usize::from(self.dispatch.uses_workers()))
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {

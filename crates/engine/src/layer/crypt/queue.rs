@@ -60,10 +60,6 @@ impl InlineQueue {
 }
 
 impl Queue for InlineQueue {
-    fn at_once(&self) -> AtOnce {
-        self.at_once
-    }
-
     fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {
         let is_write = request.op.is_write();
         // A write that is not answered would have been encrypted for nothing.

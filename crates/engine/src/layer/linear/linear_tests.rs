@@ -33,7 +33,7 @@ fn device_used_twice_has_one_queue_and_neighbours_below_are_one_range() {
         vec![segment(&one, 512, 512), segment(&other, 0, 512), segment(&one, 0, 512), segment(&one, 512, 512)];
     let device = LinearDevice::new(segments).unwrap();
     assert_eq!((device.devices.len(), device.ranges()), (2, 3));
-    assert_eq!(device.geometry().size, 4 * 512);
+    assert_eq!(device.traits().geometry.size, 4 * 512);
 }
 
 #[test]

@@ -30,7 +30,8 @@ use cryptline_sys::Ring;
 use self::map::{LinearRange, Map};
 use self::queue::LinearQueue;
 use crate::gate::Gate;
-use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
+use crate::queue::AtOnce;
+use crate::{Device, Extent, Fault, Geometry, OpenError, Queue, Traits};
 
 /// Devices below at most, since each queue has a queue into each of them.
 const DEVICES_MAX: usize = 64;
@@ -101,8 +102,10 @@ impl LinearDevice {
 }
 
 impl Device for LinearDevice {
-    fn geometry(&self) -> Geometry {
-        self.geometry
+    fn traits(&self) -> Traits {
+        let is_never = self.devices.iter().all(|device| device.traits().at_once == AtOnce::None);
+        let at_once = if is_never { AtOnce::None } else { AtOnce::Some };
+        Traits { geometry: self.geometry, at_once, ..Traits::over(&self.devices) }
     }
 
     fn below(&self) -> &[Gate] {
@@ -123,7 +126,7 @@ impl Device for LinearDevice {
 /// Returns the geometry that all segments allow; or why they do not fit together.
 fn geometry_of(segments: &[Segment]) -> Result<Geometry, OpenError> {
     let below = segments.iter().map(|segment| *segment.lower.geometry());
-    let Some(mut sum) = below.reduce(both) else {
+    let Some(mut sum) = below.reduce(Geometry::and) else {
         return Err(OpenError::Geometry("there is nothing to join".to_owned()));
     };
     let mut start = 0_u64;
@@ -135,23 +138,6 @@ fn geometry_of(segments: &[Segment]) -> Result<Geometry, OpenError> {
     }
     sum.size = start;
     Ok(sum)
-}
-
-/// Returns the geometry of two devices that are used as one.
-fn both(one: Geometry, other: Geometry) -> Geometry {
-    Geometry {
-        // Set when all are known.
-        size: 0,
-        logical_block: one.logical_block.max(other.logical_block),
-        preferred_block: one.preferred_block.max(other.preferred_block),
-        read_only: one.read_only || other.read_only,
-        rotational: one.rotational || other.rotational,
-        discard: one.discard && other.discard,
-        write_zeroes: one.write_zeroes && other.write_zeroes,
-        cache: one.cache && other.cache,
-        answers_at_once: one.answers_at_once && other.answers_at_once,
-        zones: one.zones.or(other.zones),
-    }
 }
 
 fn check(segment: &Segment, start: u64, block: u32) -> Result<(), OpenError> {

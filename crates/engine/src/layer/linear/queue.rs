@@ -19,7 +19,6 @@ use super::job::LinearJob;
 use super::map::{Map, Route};
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
-use crate::queue::AtOnce;
 use crate::slab::Slab;
 use crate::{Completion, Fault, OpenError, Queue, Request, Submitted};
 
@@ -45,7 +44,6 @@ struct LinearPiece {
 pub(super) struct LinearQueue {
     map: Arc<Map>,
     devices: Vec<GatedQueue>,
-    at_once: AtOnce,
     below: InFlight<Note>,
     jobs: Slab<LinearJob>,
     /// Jobs that have more to send.
@@ -64,10 +62,8 @@ impl LinearQueue {
         ring.reserve(u32::try_from(EXTRA_MAX).unwrap_or(u32::MAX));
         let devices = devices.iter().map(|device| device.open_queue(ring));
         let devices = devices.collect::<Result<Vec<_>, _>>()?;
-        let is_never_at_once = |device: &GatedQueue| device.at_once() == AtOnce::None;
         Ok(Self {
             map: Arc::clone(map),
-            at_once: if devices.iter().all(is_never_at_once) { AtOnce::None } else { AtOnce::Some },
             devices,
             below: InFlight::new(all),
             jobs: Slab::new(depth),
@@ -80,10 +76,6 @@ impl LinearQueue {
 }
 
 impl Queue for LinearQueue {
-    fn at_once(&self) -> AtOnce {
-        self.at_once
-    }
-
     fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {
         let Route { device, shift } = self.map.alone(request)?;
         request.offset = request.offset.wrapping_add(shift);

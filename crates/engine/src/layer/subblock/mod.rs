@@ -58,7 +58,8 @@ use self::claims::Claims;
 use self::member::{ClaimTable, MEMBERS};
 use self::queue::SubBlockQueue;
 use crate::gate::Gate;
-use crate::{Device, Extent, Fault, Geometry, OpenError, Queue};
+use crate::queue::AtOnce;
+use crate::{Device, Extent, Fault, Geometry, OpenError, Queue, Traits};
 
 /// Slots of the claims. Two rewrites under way at random meet in one as often as two birthdays would in a
 /// year of so many days.
@@ -146,8 +147,13 @@ impl SubBlockDevice {
 }
 
 impl Device for SubBlockDevice {
-    fn geometry(&self) -> Geometry {
-        self.geometry
+    fn traits(&self) -> Traits {
+        let at_once = match self.lower.traits().at_once {
+            AtOnce::All => AtOnce::Some,
+            other => other,
+        };
+        let each = 1 + usize::from(queue::has_short_way(&self.lower));
+        Traits { geometry: self.geometry, at_once, ..Traits::over(self.below()).taking(each, 0) }
     }
 
     fn grow(&self) -> u64 {
@@ -157,10 +163,6 @@ impl Device for SubBlockDevice {
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         let queue = SubBlockQueue::open(&self.lower, &self.shared, ring)?;
         Ok(Box::new(queue))
-    }
-
-    fn queues_taken(&self) -> (usize, usize) {
-        (1 + usize::from(queue::has_short_way(&self.lower)), 0)
     }
 
     fn below(&self) -> &[Gate] {

@@ -58,7 +58,7 @@ pub(super) struct SubBlockQueue {
 
 /// Tells if a queue over `lower` has another one for what passes as it is: not where there can be only one.
 pub(super) fn has_short_way(lower: &Gate) -> bool {
-    lower.most_queues() > 1
+    lower.traits().queues > 1
 }
 
 /// Buffers of a sector each, in one mapping.
@@ -100,13 +100,6 @@ impl SubBlockQueue {
 }
 
 impl Queue for SubBlockQueue {
-    fn at_once(&self) -> AtOnce {
-        match self.lower.at_once() {
-            AtOnce::All => AtOnce::Some,
-            other => other,
-        }
-    }
-
     fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {
         if self.lower.at_once() != AtOnce::All || !self.goes_straight(request) {
             return None;

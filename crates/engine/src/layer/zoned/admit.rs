@@ -11,7 +11,7 @@ use super::state::{May, ZoneMember, ZoneStates};
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
 use crate::zone::{Zone, ZoneAction};
-use crate::{Combined, Completion, Device, Fault, Geometry, Op, OpenError, Queue, Request, Submitted};
+use crate::{Combined, Completion, Device, Fault, Op, OpenError, Queue, Request, Submitted, Traits};
 
 /// The device above the cipher.
 pub(super) struct Admission {
@@ -36,13 +36,12 @@ impl Admission {
 
 impl Device for Admission {
     /// An append may be as long as a zone: here it is a write.
-    fn geometry(&self) -> Geometry {
-        let lower = *self.lower.geometry();
-        let zones = lower.zones.map(|mut zones| {
+    fn traits(&self) -> Traits {
+        let mut traits = Traits::over(self.below());
+        if let Some(zones) = &mut traits.geometry.zones {
             zones.append_limit = zones.zone_size;
-            zones
-        });
-        Geometry { zones, ..lower }
+        }
+        traits
     }
 
     fn below(&self) -> &[Gate] {

@@ -8,7 +8,8 @@ use rustix::io::Errno;
 use super::state::{May, ZoneMember, ZoneStates};
 use crate::gate::{Gate, GatedQueue};
 use crate::in_flight::InFlight;
-use crate::{Completion, Device, Fault, Geometry, OpenError, Queue, Request, Submitted};
+use crate::zone::ZoneModel;
+use crate::{Completion, Device, Fault, OpenError, Queue, Request, Submitted, Traits};
 
 /// A zoned medium, written in order.
 pub(super) struct Release {
@@ -24,11 +25,10 @@ impl Release {
 
 impl Device for Release {
     /// Appends are admission's.
-    fn geometry(&self) -> Geometry {
-        let lower = *self.lower.geometry();
-        let mut zones = self.states.model;
-        zones.append_limit = 0;
-        Geometry { zones: Some(zones), ..lower }
+    fn traits(&self) -> Traits {
+        let mut traits = Traits::over(self.below());
+        traits.geometry.zones = Some(ZoneModel { append_limit: 0, ..self.states.model });
+        traits
     }
 
     fn below(&self) -> &[Gate] {

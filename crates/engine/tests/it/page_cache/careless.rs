@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cryptline_engine::{
-    Buffer, Completion, Device, Extent, Fault, Gate, Geometry, Op, OpenError, Queue, Request, Ring, Submitted,
+    Buffer, Completion, Device, Extent, Fault, Gate, Geometry, Op, OpenError, Queue, Request, Ring, Submitted, Traits,
 };
 use cryptline_sys::{FileId, Io, RequestSource, RingDone};
 use rustix::io::Errno;
@@ -61,9 +61,9 @@ struct Careless {
 }
 
 impl Device for Careless {
-    fn geometry(&self) -> Geometry {
+    fn traits(&self) -> Traits {
         let file = std::fs::metadata(&self.path).unwrap();
-        Geometry {
+        Traits::base(Geometry {
             size: file.len(),
             logical_block: 512,
             preferred_block: 4096,
@@ -74,7 +74,7 @@ impl Device for Careless {
             cache: false,
             answers_at_once: false,
             zones: None,
-        }
+        })
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {

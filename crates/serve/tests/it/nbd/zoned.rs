@@ -10,7 +10,9 @@ use cryptline_engine::base::{RamDevice, ZonedDevice};
 use cryptline_engine::dispatch::Dispatch;
 use cryptline_engine::layer::{CryptOptions, DelayDevice, zoned};
 use cryptline_engine::zone::{Zone, ZoneCondition, ZoneLayout};
-use cryptline_engine::{Device, Extent, Fault, Gate, GatedQueue, Geometry, OpenError, Queue, Request, Ring, Submitted};
+use cryptline_engine::{
+    Device, Extent, Fault, Gate, GatedQueue, Geometry, OpenError, Queue, Request, Ring, Submitted, Traits,
+};
 use cryptline_testkit::peer;
 use cryptline_testkit::suite::Fresh;
 use cryptline_testkit::suite::devices::{self, AES_4096, Layout};
@@ -28,8 +30,8 @@ struct Hidden(Gate);
 struct HiddenQueue(GatedQueue);
 
 impl Device for Hidden {
-    fn geometry(&self) -> Geometry {
-        Geometry { zones: None, discard: false, write_zeroes: false, ..*self.0.geometry() }
+    fn traits(&self) -> Traits {
+        Traits::base(Geometry { zones: None, discard: false, write_zeroes: false, ..*self.0.geometry() })
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {

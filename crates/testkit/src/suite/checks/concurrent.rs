@@ -144,7 +144,7 @@ pub fn dropping_a_queue_with_requests_in_flight_harms_nobody(fresh: &Fresh, setu
         }
         let offset = (100 + round) * block;
         // Where queues cannot be replaced, one that goes with a write under way takes the device along.
-        if !fresh.gate.awaits_reads() {
+        if !fresh.gate.traits().awaits_reads {
             doomed.submit(doomed.write_request(offset, block, round, 1000));
             model.discard(offset, block);
         }

@@ -113,8 +113,8 @@ impl StateStore for World {
 }
 
 impl Device for World {
-    fn geometry(&self) -> Geometry {
-        Geometry {
+    fn traits(&self) -> Traits {
+        Traits::base(Geometry {
             size: layout().size(),
             logical_block: 512,
             preferred_block: 4096,
@@ -125,7 +125,7 @@ impl Device for World {
             cache: false,
             answers_at_once: true,
             zones: None,
-        }
+        })
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
