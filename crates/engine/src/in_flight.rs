@@ -50,6 +50,12 @@ impl<T> InFlight<T> {
         self.0.is_empty()
     }
 
+    /// How many more requests fit.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.0.capacity() - self.0.len()
+    }
+
     /// Tells if no more requests fit.
     #[must_use]
     pub fn is_full(&self) -> bool {

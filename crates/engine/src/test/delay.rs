@@ -24,9 +24,9 @@ use std::time::Instant;
 
 use cryptline_sys::Ring;
 
-use crate::gate::{Gate, GatedQueue};
-use crate::in_flight::InFlight;
-use crate::{Completion, Device, Fault, OpenError, Queue, Request, Submitted, Traits};
+use crate::gate::Gate;
+use crate::layered::{Descent, Layer, LayerOut, Layered};
+use crate::{Completion, Device, OpenError, Queue, Request, Traits};
 
 use medium::DelayedMedium;
 pub use spec::DelaySpec;
@@ -62,75 +62,45 @@ impl Device for DelayDevice {
         // The kernel may wake a thread up to 50 µs late to save power; that would be half a
         // typical medium. Where it refuses, times are only less exact.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        Ok(Box::new(DelayQueue {
-            lower: self.lower.open_queue(ring)?,
-            medium: Arc::clone(&self.medium),
-            below: InFlight::new(ring.depth()),
-            arrived: Vec::with_capacity(ring.depth()),
-            held: BinaryHeap::with_capacity(ring.depth()),
-            arrivals: 0,
-        }))
+        let layer =
+            DelayLayer { medium: Arc::clone(&self.medium), held: BinaryHeap::with_capacity(ring.depth()), arrivals: 0 };
+        let lower = vec![self.lower.open_queue(ring)?];
+        Ok(Box::new(Layered::new(layer, lower, ring.depth())))
     }
 }
 
-struct DelayQueue {
-    lower: GatedQueue,
+struct DelayLayer {
     medium: Arc<DelayedMedium>,
-    /// When each request below may come back.
-    below: InFlight<Instant>,
-    /// Scratch space of `poll`.
-    arrived: Vec<Completion>,
     /// Back from below, and too soon.
     held: BinaryHeap<Held>,
     arrivals: u64,
 }
 
-impl Queue for DelayQueue {
-    fn submit(&mut self, ring: &mut Ring, mut request: Request) -> Submitted {
-        let now = Instant::now();
-        let due = self.medium.take(&request, now);
-        if self.below.enter(&mut request, due).is_err() {
-            // As `file` answers more requests than the ring has places for.
-            return Submitted::Done(request.complete(Err(Fault::Busy)));
-        }
-        let Submitted::Done(completion) = self.lower.submit(ring, request) else {
-            return Submitted::Pending;
-        };
-        match self.ripen(completion, now) {
-            Some(completion) => Submitted::Done(completion),
-            None => {
-                ring.wake_by(due);
-                Submitted::Pending
-            }
-        }
+impl Layer for DelayLayer {
+    /// When it may come back.
+    type Note = Instant;
+
+    fn down(&mut self, request: &mut Request) -> Descent<Instant> {
+        Descent::Through { device: 0, note: self.medium.take(request, Instant::now()) }
     }
 
-    fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
-        let mut arrived = std::mem::take(&mut self.arrived);
-        self.lower.poll(ring, &mut arrived);
-        let now = Instant::now();
-        done.extend(arrived.drain(..).filter_map(|one| self.ripen(one, now)));
-        self.arrived = arrived;
-        while let Some(next) = self.held.peek() {
-            if next.due > now {
-                ring.wake_by(next.due);
-                break;
-            }
-            done.extend(self.held.pop().map(|held| held.completion));
-        }
+    fn up(&mut self, _completion: &mut Completion, due: Instant, _out: &mut LayerOut<Instant>) -> Option<Instant> {
+        (due > Instant::now()).then_some(due)
     }
-}
 
-impl DelayQueue {
-    /// Gives a completion from below its own token again. Keeps it where its time has not come.
-    fn ripen(&mut self, mut completion: Completion, now: Instant) -> Option<Completion> {
-        let due = self.below.leave(&mut completion.request);
-        if due <= now {
-            return Some(completion);
-        }
+    fn back(&mut self, due: Instant, completion: Completion, _out: &mut LayerOut<Instant>) {
         self.arrivals += 1;
         self.held.push(Held { due, arrival: self.arrivals, completion });
-        None
+    }
+
+    fn turn(&mut self, out: &mut LayerOut<Instant>) {
+        while let Some(next) = self.held.peek() {
+            if next.due > Instant::now() {
+                out.wake_by = Some(next.due);
+                break;
+            }
+            out.done.extend(self.held.pop().map(|held| held.completion));
+        }
     }
 }
 

@@ -21,9 +21,9 @@ use std::time::Duration;
 use cryptline_sys::Ring;
 use rustix::io::Errno;
 
-use crate::gate::{Gate, GatedQueue};
-use crate::in_flight::InFlight;
-use crate::{Completion, Device, Fault, Op, OpenError, Queue, Request, Submitted, Traits};
+use crate::gate::Gate;
+use crate::layered::{Descent, Layer, LayerOut, Layered};
+use crate::{Completion, Device, Fault, Op, OpenError, Queue, Request, Traits};
 
 /// When a rule strikes, counting the operations it is for from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,32 +176,22 @@ impl Device for FaultDevice {
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        Ok(Box::new(FaultQueue {
-            lower: self.lower.open_queue(ring)?,
-            plan: Arc::clone(&self.plan),
-            below: InFlight::new(ring.depth()),
-        }))
+        let layer = FaultLayer { plan: Arc::clone(&self.plan) };
+        let lower = vec![self.lower.open_queue(ring)?];
+        Ok(Box::new(Layered::new(layer, lower, ring.depth())))
     }
 }
 
-struct FaultQueue {
-    lower: GatedQueue,
+struct FaultLayer {
     plan: Arc<FaultPlan>,
-    /// How each request below will have failed.
-    below: InFlight<Option<Fault>>,
 }
 
-impl FaultQueue {
-    fn doom(&mut self, completion: &mut Completion) {
-        if let Some(fault) = self.below.leave(&mut completion.request) {
-            completion.result = Err(fault);
-        }
-    }
-}
+impl Layer for FaultLayer {
+    /// How it will have failed.
+    type Note = Option<Fault>;
 
-impl Queue for FaultQueue {
-    fn submit(&mut self, ring: &mut Ring, mut request: Request) -> Submitted {
-        let strikes = self.plan.0.iter().filter_map(|rule| rule.strike(&request));
+    fn down(&mut self, request: &mut Request) -> Descent<Self::Note> {
+        let strikes = self.plan.0.iter().filter_map(|rule| rule.strike(request));
         let none = Strike { delay: Duration::ZERO, fault: None, late: false };
         let strike = strikes.fold(none, |sum, strike| Strike {
             delay: sum.delay + strike.delay,
@@ -212,32 +202,25 @@ impl Queue for FaultQueue {
             // A stalled medium: this connection waits, and nobody else may.
             std::thread::sleep(strike.delay);
         }
-        let (early, late) = if strike.late { (None, strike.fault) } else { (strike.fault, None) };
-        // As a file says it: what was written and then not made durable was not refused.
-        let late = late.map(|fault| match fault {
-            Fault::NoSpace if request.op.is_sync() => Fault::Io(Errno::NOSPC),
-            fault => fault,
-        });
-        if let Some(fault) = early {
-            return Submitted::Done(request.complete(Err(fault)));
-        }
-        if self.below.enter(&mut request, late).is_err() {
-            // As `file` answers more requests than the ring has places for.
-            return Submitted::Done(request.complete(Err(Fault::Busy)));
-        }
-        match self.lower.submit(ring, request) {
-            Submitted::Done(mut completion) => {
-                self.doom(&mut completion);
-                Submitted::Done(completion)
-            }
-            Submitted::Pending => Submitted::Pending,
-        }
+        let note = match strike.fault {
+            Some(fault) if !strike.late => return Descent::End(Err(fault)),
+            // As a file says it: what was written and then not made durable was not refused.
+            Some(Fault::NoSpace) if request.op.is_sync() => Some(Fault::Io(Errno::NOSPC)),
+            late => late,
+        };
+        Descent::Through { device: 0, note }
     }
 
-    fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
-        let before = done.len();
-        self.lower.poll(ring, done);
-        done[before..].iter_mut().for_each(|completion| self.doom(completion));
+    fn up(
+        &mut self,
+        completion: &mut Completion,
+        late: Self::Note,
+        _out: &mut LayerOut<Self::Note>,
+    ) -> Option<Self::Note> {
+        if let Some(fault) = late {
+            completion.result = Err(fault);
+        }
+        None
     }
 }
 

@@ -21,7 +21,7 @@ use cryptline_sys::{Buffer, Ring, Stopwatch};
 
 use super::policy::{SharingPolicy, Treatment};
 use super::queue::TURN;
-use super::split::{PARTS_MAX, Split, SplitCut, next_part};
+use super::split::{PARTS_MAX, Split, SplitCut};
 use crate::cipher_map::CipherMap;
 use crate::dispatch::job::{CipherJob, JobDirection, SharedSlots};
 use crate::dispatch::{CipherPace, Dispatch, HelperThreads, Workers};
@@ -122,7 +122,7 @@ impl Exchange {
         &mut self,
         ring: &mut Ring,
         lower: &mut GatedQueue,
-        mut request: Request,
+        request: Request,
         under_way: usize,
     ) -> Result<Submitted, Request> {
         if self.splits.is_full() {
@@ -139,16 +139,16 @@ impl Exchange {
             return Err(request);
         };
         let by_parts = self.may_split && (self.answers_at_once || matches!(plan, Treatment::Queue(_)));
-        let Some(buffer) = request.data.take() else {
+        let Some(len) = request.data.as_ref().map(|data| data.len()) else {
             return Err(request);
         };
         let (index, serial) = self.open_split(request, by_parts, cut);
         let calls = match plan {
             Treatment::Share(_) | Treatment::Defer(_) => true,
-            Treatment::Ahead(_) => self.policy.is_worth_calling(buffer.len()),
+            Treatment::Ahead(_) => self.policy.is_worth_calling(len),
             _ => false,
         };
-        self.send_parts(ring, lower, (index, cut), buffer, calls);
+        self.send_parts(ring, lower, (index, cut.count), calls);
         if let Treatment::Share(_) = plan {
             self.work_until(ring, lower, cut.part_len, |this| this.place_of(serial).is_some());
         }
@@ -170,16 +170,18 @@ impl Exchange {
         }
         let before = self.lent;
         for index in (0..reaped.len()).rev() {
-            if read_len(&reaped[index]) < ALONE_LEAST || self.splits.is_full() {
+            let len = read_len(&reaped[index]);
+            if len < ALONE_LEAST || self.splits.is_full() {
                 continue;
             }
             // Nothing goes back from here: what is shared is counted from the start of the clear
             // disk, and what lies in `reaped` from that of the lower device.
             let Completion { mut request, .. } = reaped.swap_remove(index);
-            let Some(buffer) = request.data.take() else { unreachable!("only a read has a length here") };
             request.offset -= self.start;
-            let (index, _) = self.open_split(request, false, SplitCut::whole(buffer.len()));
-            self.offer(self.job(index, 0, buffer));
+            let (index, _) = self.open_split(request, false, SplitCut::whole(len));
+            let part = self.splits.get_mut(index).and_then(Split::next_part);
+            let Some((part, buffer)) = part else { unreachable!("only a read has a length here") };
+            self.offer(self.job(index, part, buffer));
         }
         self.policy.call(&self.slots, self.lent - before);
     }
@@ -237,10 +239,10 @@ impl Exchange {
         has_other_work && self.policy.encrypts_ahead() && self.lent_reads == 0 && self.passes < PASSES_MAX
     }
 
-    /// Makes an entry for a transfer whose buffer goes its own ways; its place and serial number.
-    fn open_split(&mut self, head: Request, by_parts: bool, cut: SplitCut) -> (usize, u64) {
+    /// Makes an entry for a transfer whose parts go their own ways; its place and serial number.
+    fn open_split(&mut self, request: Request, by_parts: bool, cut: SplitCut) -> (usize, u64) {
         self.serial += 1;
-        let split = Split::new(head, by_parts, cut, self.serial);
+        let split = Split::new(request, by_parts, cut, self.serial);
         self.extra += self.extra_of(&split);
         let Ok(index) = self.splits.insert(split) else { unreachable!("the callers have looked for a free place") };
         (index, self.serial)
@@ -251,22 +253,13 @@ impl Exchange {
         if self.answers_at_once || split.is_to_be_written() { 0 } else { split.count() - 1 }
     }
 
-    /// Sends a request's parts on their way, and helpers to them where `calls` says so.
-    fn send_parts(
-        &mut self,
-        ring: &mut Ring,
-        lower: &mut GatedQueue,
-        (index, cut): (usize, SplitCut),
-        buffer: Buffer,
-        calls: bool,
-    ) {
-        let mut rest = Some(buffer);
-        self.slots.announce_more(calls && cut.count > 1);
-        for part in 0..cut.count {
-            let Some(data) = next_part(&mut rest, cut.part_len) else {
-                unreachable!("the number of parts was made from the length")
-            };
-            let Some(split) = self.splits.get(index) else { unreachable!("a part was still to be sent") };
+    /// Sends the parts of a request on their way, and helpers to them where `calls` says so. The request may have ended
+    /// meanwhile; once a part has failed, no more of them are sent.
+    fn send_parts(&mut self, ring: &mut Ring, lower: &mut GatedQueue, (index, count): (usize, usize), calls: bool) {
+        self.slots.announce_more(calls && count > 1);
+        for _ in 0..count {
+            let Some(split) = self.splits.get_mut(index) else { break };
+            let Some((part, data)) = split.next_part() else { break };
             let is_read = split.op() == Op::Read;
             if is_read {
                 let offset = split.offset_of(part) + self.start;
@@ -278,7 +271,7 @@ impl Exchange {
                 self.hand_out(ring, lower, self.job(index, part, data));
             }
             if part == 0 && calls {
-                self.policy.call(&self.slots, cut.count);
+                self.policy.call(&self.slots, count);
             }
             // No further ahead than the others can follow: what was read is still in the cache.
             if is_read
@@ -397,7 +390,7 @@ impl Exchange {
                 }
             }
             result => {
-                split.put(job.part, data, result.unwrap_or(Ok(())));
+                split.pieces.put(job.part, Some(data), result.unwrap_or(Ok(())));
                 self.end_if_whole(ring, lower, job.split);
             }
         }
@@ -416,20 +409,20 @@ impl Exchange {
             return self.hand_out(ring, lower, job);
         }
         if let Some(split) = self.splits.get_mut(index) {
-            split.put(part, data, result);
+            split.pieces.put(part, Some(data), result);
         }
         self.end_if_whole(ring, lower, index);
     }
 
     /// Ends a request whose parts are all back; one that was only encrypted in parts is written now.
     fn end_if_whole(&mut self, ring: &mut Ring, lower: &mut GatedQueue, index: usize) {
-        if !self.splits.get(index).is_some_and(Split::is_whole) {
+        if !self.splits.get(index).is_some_and(|split| split.pieces.is_over()) {
             return;
         }
         let Some(split) = self.splits.remove(index) else { unreachable!("it was there a moment ago") };
         self.extra -= self.extra_of(&split);
-        let (serial, to_be_written) = (split.serial(), split.is_to_be_written());
-        let mut completion = split.rejoin();
+        let (serial, to_be_written, encrypted) = (split.serial, split.is_to_be_written(), split.pieces.sent());
+        let mut completion = split.pieces.end();
         if to_be_written && completion.result.is_ok() {
             let mut request = completion.request;
             request.offset += self.start;
@@ -443,8 +436,9 @@ impl Exchange {
         if let (true, Err(Fault::Busy), Some(data)) =
             (completion.request.op.is_write(), completion.result, &mut completion.request.data)
         {
-            // It may come again, with what it came with before.
-            self.cipher_map.decrypt(completion.request.offset, data);
+            // It may come again, with what it came with before. Parts that were not sent have not been encrypted.
+            let encrypted = usize::try_from(encrypted).map_or(data.len(), |len| len.min(data.len()));
+            self.cipher_map.decrypt(completion.request.offset, &mut data[..encrypted]);
         }
         self.finished.push((serial, completion));
     }

@@ -1,13 +1,10 @@
-//! A request in pieces: what is known of it while its buffer is in several hands.
-//!
-//! ```text
-//! offset ├── part 0 ──┼── part 1 ──┼── part 2 ─┤      each part a buffer of its own, cut from the
-//!            medium       helper        here           request's and joined again at the end
-//! ```
+//! A request whose parts the medium, helpers and this thread have meanwhile: into how many it is cut, and what becomes
+//! of a part that the cipher has done.
 
 use cryptline_sys::Buffer;
 
-use crate::{Combined, Completion, Fault, Op, Request};
+use crate::pieces::InPieces;
+use crate::{Op, Request};
 
 /// Pieces of one request at most.
 pub(super) const PARTS_MAX: usize = 32;
@@ -37,43 +34,34 @@ impl SplitCut {
 
 /// A request whose parts are away.
 pub(super) struct Split {
-    /// A transfer at its place on the clear disk, without its data.
-    head: Request,
+    /// A transfer at its place on the clear disk.
+    pub pieces: InPieces<PARTS_MAX>,
     /// Encrypted parts are written one by one; otherwise as one request, in the end.
     by_parts: bool,
     cut: SplitCut,
-    serial: u64,
-    /// Parts that have come back.
-    parts: [Option<Buffer>; PARTS_MAX],
-    left: usize,
-    outcome: Combined,
+    pub serial: u64,
 }
 
 impl Split {
-    /// The transfer `head`, whose buffer is cut by [`next_part`].
-    pub fn new(head: Request, by_parts: bool, cut: SplitCut, serial: u64) -> Self {
-        debug_assert!(head.data.is_none(), "its data are in parts");
+    /// The transfer `request`, to be cut into parts.
+    pub fn new(request: Request, by_parts: bool, cut: SplitCut, serial: u64) -> Self {
         // Of a write whose parts are only encrypted, nothing is changed before all of them are.
-        let outcome = Combined::new(head.op.changes() && by_parts);
-        Self { head, by_parts, cut, serial, parts: [const { None }; PARTS_MAX], left: cut.count, outcome }
+        let (len, changes) = (request.len, request.op.changes() && by_parts);
+        Self { pieces: InPieces::new(request, len, changes), by_parts, cut, serial }
     }
 
     pub fn op(&self) -> Op {
-        self.head.op
+        self.pieces.head().op
     }
 
     /// Tells if encrypted parts are written one by one.
     pub fn is_written_by_parts(&self) -> bool {
-        self.by_parts && self.head.op.is_write()
-    }
-
-    pub fn serial(&self) -> u64 {
-        self.serial
+        self.by_parts && self.op().is_write()
     }
 
     /// Tells if it is a write whose parts were only encrypted.
     pub fn is_to_be_written(&self) -> bool {
-        !self.by_parts && self.head.op.is_write()
+        !self.by_parts && self.op().is_write()
     }
 
     pub fn count(&self) -> usize {
@@ -82,51 +70,33 @@ impl Split {
 
     /// Where a part begins on the clear disk.
     pub fn offset_of(&self, part: usize) -> u64 {
-        self.head.offset + (part * self.cut.part_len) as u64
+        self.pieces.head().offset + (part * self.cut.part_len) as u64
     }
 
-    /// Takes a part back.
-    pub fn put(&mut self, part: usize, data: Buffer, result: Result<(), Fault>) {
-        debug_assert!(self.parts[part].is_none(), "a part came back twice");
-        self.parts[part] = Some(data);
-        self.left -= 1;
-        self.outcome.add(result);
+    /// Cuts off the next part, unless one has failed: its number and its data.
+    pub fn next_part(&mut self) -> Option<(usize, Buffer)> {
+        let (part, piece) = self.pieces.cut(self.cut.part_len as u64)?;
+        piece.data.map(|data| (part, data))
     }
-
-    /// Tells if all parts are back.
-    pub fn is_whole(&self) -> bool {
-        self.left == 0
-    }
-
-    /// The request again, with its buffer, and how it went so far.
-    pub fn rejoin(mut self) -> Completion {
-        let mut parts = self.parts.iter_mut().filter_map(Option::take);
-        let mut buffer = parts.next().expect("a request has at least one part");
-        for part in parts {
-            buffer.join(part);
-        }
-        self.head.data = Some(buffer);
-        self.head.complete(self.outcome.result())
-    }
-}
-
-/// Cuts the next part off the front of what is left of a buffer.
-pub(super) fn next_part(rest: &mut Option<Buffer>, part_len: usize) -> Option<Buffer> {
-    let mut part = rest.take()?;
-    if part.len() > part_len {
-        *rest = Some(part.split_off(part_len));
-    }
-    Some(part)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Completion, Fault};
 
-    /// The parts of a buffer.
-    fn parts_of(len: usize, cut: SplitCut) -> Vec<Buffer> {
-        let mut rest = Some(Buffer::alloc(len).unwrap());
-        std::iter::from_fn(|| next_part(&mut rest, cut.part_len)).take(2 * PARTS_MAX).collect()
+    /// A request for `len` bytes that is cut, and its parts.
+    fn cut_up(op: Op, offset: u64, data: Buffer, by_parts: bool, cut: SplitCut) -> (Split, Vec<Buffer>) {
+        let mut split = Split::new(Request::transfer(op, offset, data, 9), by_parts, cut, 77);
+        let parts = std::iter::from_fn(|| split.next_part()).take(2 * PARTS_MAX);
+        let parts = parts
+            .enumerate()
+            .map(|(at, (part, data))| {
+                assert_eq!(at, part);
+                data
+            })
+            .collect();
+        (split, parts)
     }
 
     #[test]
@@ -149,19 +119,16 @@ mod tests {
         }
         let before = buffer.to_vec();
         let cut = SplitCut::into_parts(buffer.len(), 2 * UNIT, 64);
-        let head = Request::new(Op::WriteFua, 1 << 20, buffer.len() as u64, 99);
-        let mut split = Split::new(head, true, cut, 1);
-        let mut rest = Some(buffer);
-        let mut parts: Vec<_> = std::iter::from_fn(|| next_part(&mut rest, cut.part_len)).collect();
+        let (mut split, mut parts) = cut_up(Op::WriteFua, 1 << 20, buffer, true, cut);
         assert_eq!(parts.len(), split.count());
         assert_eq!(split.offset_of(2), (1 << 20) + 4 * UNIT as u64);
         for part in [1, 2, 0] {
             let data = std::mem::replace(&mut parts[part], Buffer::alloc(1).unwrap());
-            split.put(part, data, Ok(()));
+            split.pieces.put(part, Some(data), Ok(()));
         }
-        assert!(split.is_whole());
-        let Completion { request, result } = split.rejoin();
-        assert_eq!((request.offset, request.token, result), (1 << 20, 99, Ok(())));
+        assert!(split.pieces.is_over());
+        let Completion { request, result } = split.pieces.end();
+        assert_eq!((request.offset, request.token, result), (1 << 20, 9, Ok(())));
         assert!(request.is_consistent() && request.op == Op::WriteFua);
         assert!(request.data.unwrap()[..] == before[..]);
     }
@@ -170,7 +137,7 @@ mod tests {
     fn buffer_of_whole_parts_has_no_empty_one_behind_them() {
         for (units, part) in [(1, 1), (2, 1), (4, 2), (4, 3), (1, 2)] {
             let cut = SplitCut::into_parts(units * UNIT, part * UNIT, 64);
-            let parts = parts_of(units * UNIT, cut);
+            let (_, parts) = cut_up(Op::Read, 0, Buffer::alloc(units * UNIT).unwrap(), false, cut);
             assert_eq!(parts.len(), cut.count);
             assert!(parts.iter().all(|part| !part.is_empty() && part.len() <= cut.part_len));
             assert_eq!(parts.iter().map(|part| part.len()).sum::<usize>(), units * UNIT);
@@ -183,18 +150,18 @@ mod tests {
         let kinds = [(Op::Read, false), (Op::WriteFua, true), (Op::Write, false)];
         for ((op, by_parts), is_to_be_written) in kinds.into_iter().zip([false, false, true]) {
             let cut = SplitCut::into_parts(2 * UNIT, UNIT, 64);
-            let head = Request::new(op, 3 * UNIT as u64, 2 * UNIT as u64, 9);
-            let mut split = Split::new(head, by_parts, cut, 77);
-            assert_eq!((split.op(), split.serial(), split.count()), (op, 77, 2));
+            let data = Buffer::alloc(2 * UNIT).unwrap();
+            let (mut split, parts) = cut_up(op, 3 * UNIT as u64, data, by_parts, cut);
+            assert_eq!((split.op(), split.serial, split.count()), (op, 77, 2));
             assert_eq!(split.is_written_by_parts(), by_parts);
             assert_eq!(split.is_to_be_written(), is_to_be_written);
             assert_eq!([0, 1].map(|part| split.offset_of(part)), [3, 4].map(|unit| unit * UNIT as u64));
-            for (part, data) in parts_of(2 * UNIT, cut).into_iter().enumerate() {
-                assert!(!split.is_whole());
-                split.put(part, data, Ok(()));
+            for (part, data) in parts.into_iter().enumerate() {
+                assert!(!split.pieces.is_over());
+                split.pieces.put(part, Some(data), Ok(()));
             }
-            assert!(split.is_whole());
-            let Completion { request, result } = split.rejoin();
+            assert!(split.pieces.is_over());
+            let Completion { request, result } = split.pieces.end();
             assert!(request.is_consistent());
             assert_eq!(
                 (request.op, request.offset, request.token, request.len, result),
@@ -207,24 +174,11 @@ mod tests {
     fn write_of_which_a_part_is_there_was_not_refused() {
         for (by_parts, expected) in [(true, Fault::Partly), (false, Fault::NotSupported)] {
             let cut = SplitCut::into_parts(2 * UNIT, UNIT, 64);
-            let mut split = Split::new(Request::new(Op::Write, 0, 2 * UNIT as u64, 1), by_parts, cut, 1);
-            for ((part, data), result) in
-                parts_of(2 * UNIT, cut).into_iter().enumerate().zip([Ok(()), Err(Fault::NotSupported)])
-            {
-                split.put(part, data, result);
+            let (mut split, parts) = cut_up(Op::Write, 0, Buffer::alloc(2 * UNIT).unwrap(), by_parts, cut);
+            for ((part, data), result) in parts.into_iter().enumerate().zip([Ok(()), Err(Fault::NotSupported)]) {
+                split.pieces.put(part, Some(data), result);
             }
-            assert_eq!(split.rejoin().result, Err(expected));
-        }
-    }
-
-    #[test]
-    #[cfg(debug_assertions)]
-    #[should_panic(expected = "a part came back twice")]
-    fn part_that_comes_back_twice_is_our_own_bug() {
-        let head = Request::new(Op::Read, 0, 2 * UNIT as u64, 1);
-        let mut split = Split::new(head, false, SplitCut::into_parts(2 * UNIT, UNIT, 64), 1);
-        for _ in 0..2 {
-            split.put(0, Buffer::alloc(UNIT).unwrap(), Ok(()));
+            assert_eq!(split.pieces.end().result, Err(expected));
         }
     }
 
@@ -232,11 +186,9 @@ mod tests {
     fn first_fault_of_any_part_is_the_fault_of_the_request() {
         let buffer = Buffer::alloc(2 * UNIT).unwrap();
         let cut = SplitCut::into_parts(buffer.len(), UNIT, 64);
-        let mut split = Split::new(Request::new(Op::Read, 0, 2 * UNIT as u64, 1), false, cut, 1);
-        let mut rest = Some(buffer);
-        let first = next_part(&mut rest, UNIT).unwrap();
-        split.put(1, next_part(&mut rest, UNIT).unwrap(), Err(Fault::Truncated));
-        split.put(0, first, Err(Fault::NoSpace));
-        assert_eq!(split.rejoin().result, Err(Fault::Truncated));
+        let (mut split, mut parts) = cut_up(Op::Read, 0, buffer, false, cut);
+        split.pieces.put(1, parts.pop(), Err(Fault::Truncated));
+        split.pieces.put(0, parts.pop(), Err(Fault::NoSpace));
+        assert_eq!(split.pieces.end().result, Err(Fault::Truncated));
     }
 }

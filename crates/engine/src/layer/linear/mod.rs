@@ -12,14 +12,13 @@
 //! * A request inside one range goes to the device of that range as it is, with another offset: the
 //!   search for the range is all that it costs.
 //! * One that crosses a border is cut there, its buffer with it, and ends when all pieces have ended
-//!   (`job.rs`). No more of it is sent once a piece has failed.
+//!   (`pieces.rs`). No more of it is sent once a piece has failed.
 //! * A flush goes to every device below, once however many ranges it has, and is good if all are. A
 //!   durable write is durable in each of its pieces.
 //!
 //! The device can what all below can, in blocks as large as the largest of theirs, and no border lies
 //! inside such a block. Zoned devices are refused: a zone would have to end where a range does.
 
-mod job;
 mod map;
 mod queue;
 
@@ -28,7 +27,6 @@ use std::sync::Arc;
 use cryptline_sys::Ring;
 
 use self::map::{LinearRange, Map};
-use self::queue::LinearQueue;
 use crate::gate::Gate;
 use crate::queue::AtOnce;
 use crate::{Device, Extent, Fault, Geometry, OpenError, Queue, Traits};
@@ -113,8 +111,7 @@ impl Device for LinearDevice {
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        let queue = LinearQueue::open(&self.map, &self.devices, ring)?;
-        Ok(Box::new(queue))
+        Ok(Box::new(queue::open(&self.map, &self.devices, ring)?))
     }
 
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {

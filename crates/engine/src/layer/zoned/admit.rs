@@ -8,10 +8,10 @@ use cryptline_sys::Ring;
 use rustix::io::Errno;
 
 use super::state::{May, ZoneMember, ZoneStates};
-use crate::gate::{Gate, GatedQueue};
-use crate::in_flight::InFlight;
+use crate::gate::Gate;
+use crate::layered::{Descent, Layer, LayerOut, Layered};
 use crate::zone::{Zone, ZoneAction};
-use crate::{Combined, Completion, Device, Fault, Op, OpenError, Queue, Request, Submitted, Traits};
+use crate::{Combined, Completion, Device, Fault, Op, OpenError, Queue, Request, Traits};
 
 /// The device above the cipher.
 pub(super) struct Admission {
@@ -49,18 +49,15 @@ impl Device for Admission {
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        let lower = self.lower.open_queue(ring)?;
-        Ok(Box::new(AdmissionQueue {
-            lower,
+        let lower = vec![self.lower.open_queue(ring)?];
+        let layer = AdmissionLayer {
             member: self.states.join(ring)?,
             states: Arc::clone(&self.states),
             zones: self.zones(),
-            below: InFlight::new(ring.depth()),
             parked: VecDeque::with_capacity(ring.depth()),
             all: None,
-            ended: Vec::with_capacity(ring.depth()),
-            arrived: Vec::with_capacity(ring.depth()),
-        }))
+        };
+        Ok(Box::new(Layered::new(layer, lower, ring.depth())))
     }
 
     fn report_zones(&self, offset: u64, zones: &mut [Zone]) -> Result<usize, Fault> {
@@ -79,22 +76,15 @@ impl Device for Admission {
     }
 }
 
-struct AdmissionQueue {
-    lower: GatedQueue,
+struct AdmissionLayer {
     states: Arc<ZoneStates>,
     member: ZoneMember,
     /// The zones of this device among those of the medium.
     zones: std::ops::Range<usize>,
-    /// Kind of each request below.
-    below: InFlight<AdmittedKind>,
     /// Requests that must wait for something before them, in the order of submission.
     parked: VecDeque<ParkedWrite>,
     /// A reset of all zones that is under way.
     all: Option<ResetAll>,
-    /// Completions that were not given out yet.
-    ended: Vec<Completion>,
-    /// Scratch space of `poll`.
-    arrived: Vec<Completion>,
 }
 
 /// Kind of a request below.
@@ -133,49 +123,90 @@ struct ResetAll {
     outcome: Combined,
 }
 
-/// Outcome of an attempt.
-enum AdmissionAttempt {
-    Ended(Completion),
-    Below,
-    NotYet(ParkedWrite),
-}
+impl Layer for AdmissionLayer {
+    type Note = AdmittedKind;
 
-impl Queue for AdmissionQueue {
-    fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
-        let tried = match self.zone_of(&request) {
-            None if request.op.is_append() => AdmissionAttempt::Ended(request.complete(Err(Fault::ZoneCondition))),
-            Some(index) => self.enter(ring, request, index),
-            None => self.send(ring, request, AdmittedKind::Plain),
-        };
-        let submitted = match tried {
-            AdmissionAttempt::Ended(completion) => Submitted::Done(completion),
-            AdmissionAttempt::Below => Submitted::Pending,
-            AdmissionAttempt::NotYet(parked) => {
-                self.parked.push_back(parked);
-                Submitted::Pending
+    fn down(&mut self, request: &mut Request) -> Descent<AdmittedKind> {
+        match self.zone_of(request) {
+            None if request.op.is_append() => Descent::End(Err(Fault::ZoneCondition)),
+            None => Descent::Through { device: 0, note: AdmittedKind::Plain },
+            Some(Some(index)) if request.op.zone_action().is_none() && !self.is_behind(Some(index)) => {
+                self.admit(request, index)
             }
-        };
-        if !self.ended.is_empty() {
-            ring.stay_awake();
+            Some(_) => Descent::Take,
         }
-        submitted
     }
 
-    fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
-        let mut arrived = std::mem::take(&mut self.arrived);
-        self.lower.poll(ring, &mut arrived);
-        for completion in arrived.drain(..) {
-            if let Some(completion) = self.arrive(ring, completion) {
-                self.ended.push(completion);
+    /// Gives what came back the shape of its request again.
+    fn up(
+        &mut self,
+        completion: &mut Completion,
+        kind: AdmittedKind,
+        out: &mut LayerOut<AdmittedKind>,
+    ) -> Option<AdmittedKind> {
+        match kind {
+            AdmittedKind::Plain => return None,
+            AdmittedKind::OneOfAll { .. } => return Some(kind),
+            AdmittedKind::Write { append, .. } => {
+                as_submitted(completion, append);
+                // Those behind a failed one, which wait below the cipher, have to hear of it.
+                out.awake |= completion.result.is_err();
+            }
+            AdmittedKind::Action { .. } => {}
+        }
+        self.ended(kind, completion.result);
+        None
+    }
+
+    fn back(&mut self, kind: AdmittedKind, completion: Completion, _out: &mut LayerOut<AdmittedKind>) {
+        self.ended(kind, completion.result);
+        if let (AdmittedKind::OneOfAll { index }, Some(all)) = (kind, &mut self.all) {
+            (all.next, all.is_below, all.is_announced) = (index + 1, false, false);
+            // Read-only and offline zones are passed over.
+            if !matches!(completion.result, Err(Fault::ZoneCondition)) {
+                all.outcome.add(completion.result);
             }
         }
-        self.arrived = arrived;
-        self.unpark(ring);
-        done.append(&mut self.ended);
+    }
+
+    fn take(&mut self, request: Request, out: &mut LayerOut<AdmittedKind>) {
+        let index = self.zone_of(&request).flatten();
+        let parked = ParkedWrite { request, index, is_announced: false };
+        let parked = if self.is_behind(index) { Some(parked) } else { self.attempt(parked, out) };
+        self.parked.extend(parked);
+    }
+
+    /// Starts what is parked and need not wait any more.
+    fn turn(&mut self, out: &mut LayerOut<AdmittedKind>) {
+        self.go_on_with_all(out);
+        let count = self.parked.len();
+        for done in 0..count {
+            let Some(parked) = self.parked.pop_front() else {
+                return;
+            };
+            // Those that were looked at and stayed are at the back now.
+            let still = self.parked.len() + 1 - (count - done);
+            let mut stayed = self.parked.iter().rev().take(still);
+            let is_behind = self.all.is_some() || stayed.any(|other| other.excludes(parked.index));
+            let parked = if is_behind { Some(parked) } else { self.attempt(parked, out) };
+            self.parked.extend(parked);
+        }
+    }
+
+    /// Whoever comes next must not trust what a queue that is gone left behind.
+    fn lost(&mut self, kind: &AdmittedKind) {
+        self.ended(*kind, Err(Fault::Io(Errno::CANCELED)));
     }
 }
 
-impl AdmissionQueue {
+impl ParkedWrite {
+    /// Tells if a request for a zone, or for all, must stay behind it.
+    fn excludes(&self, index: Option<usize>) -> bool {
+        self.index.is_none() || index.is_none() || self.index == index
+    }
+}
+
+impl AdmissionLayer {
     /// The sequential zones whose order a request takes part in: `Some(None)` is all of them.
     fn zone_of(&self, request: &Request) -> Option<Option<usize>> {
         let index = self.zones.start + self.states.place_of(request.offset).0;
@@ -186,73 +217,65 @@ impl AdmissionQueue {
         }
     }
 
-    /// A request that takes part in the order of a zone.
-    fn enter(&mut self, ring: &mut Ring, request: Request, index: Option<usize>) -> AdmissionAttempt {
-        let is_behind = |parked: &ParkedWrite| parked.index.is_none() || index.is_none() || parked.index == index;
-        let parked = ParkedWrite { request, index, is_announced: false };
-        if self.all.is_some() || self.parked.iter().any(is_behind) {
-            AdmissionAttempt::NotYet(parked)
-        } else {
-            self.attempt(ring, parked)
-        }
+    /// Tells if a request must stay behind what this queue has parked.
+    fn is_behind(&self, index: Option<usize>) -> bool {
+        self.all.is_some() || self.parked.iter().any(|parked| parked.excludes(index))
     }
 
-    /// Tries to start a request before which nothing of this queue is parked.
-    fn attempt(&mut self, ring: &mut Ring, parked: ParkedWrite) -> AdmissionAttempt {
-        let Some(index) = parked.index else {
-            return self.begin_all(ring, parked);
+    /// Tries to start a request before which nothing of this queue is parked; gives back one that must wait.
+    fn attempt(&mut self, mut parked: ParkedWrite, out: &mut LayerOut<AdmittedKind>) -> Option<ParkedWrite> {
+        let descent = match (parked.index, parked.request.op.zone_action()) {
+            _ if out.room == 0 => return Some(parked),
+            (None, _) => {
+                self.begin_all(&parked, out);
+                return None;
+            }
+            (Some(index), Some(action)) => self.act(&mut parked, index, action),
+            (Some(index), None) => self.admit(&mut parked.request, index),
         };
-        match parked.request.op.zone_action() {
-            Some(action) => self.act(ring, parked, index, action),
-            None => self.write(ring, parked, index),
+        match descent {
+            Descent::Through { device, note } => out.send(device, parked.request, note),
+            Descent::End(result) => out.done.push(parked.request.complete(result)),
+            Descent::Take => return Some(parked),
         }
+        None
     }
 
-    fn write(&mut self, ring: &mut Ring, parked: ParkedWrite, index: usize) -> AdmissionAttempt {
-        let Request { op, len, offset, .. } = parked.request;
-        let (_, in_zone) = self.states.place_of(offset);
-        if !len.is_multiple_of(u64::from(self.states.model.write_granularity)) {
-            return AdmissionAttempt::Ended(parked.request.complete(Err(Fault::Misaligned)));
+    /// Gives a write of a zone its place.
+    fn admit(&mut self, request: &mut Request, index: usize) -> Descent<AdmittedKind> {
+        let (_, in_zone) = self.states.place_of(request.offset);
+        if !request.len.is_multiple_of(u64::from(self.states.model.write_granularity)) {
+            return Descent::End(Err(Fault::Misaligned));
         }
-        if self.below.is_full() {
-            return AdmissionAttempt::Ended(busy(parked.request));
-        }
-        let wanted = (!op.is_append()).then_some(in_zone);
-        let may = self.states.lock(index).admit(wanted, len, &self.member);
+        let append = request.op.is_append().then_some(request.offset);
+        let wanted = if append.is_none() { Some(in_zone) } else { None };
+        let may = self.states.lock(index).admit(wanted, request.len, &self.member);
         let at = match may {
             May::Go(at) => at,
-            May::Wait => return AdmissionAttempt::NotYet(parked),
-            May::Not(fault) => return AdmissionAttempt::Ended(parked.request.complete(Err(fault))),
+            May::Wait => return Descent::Take,
+            May::Not(fault) => return Descent::End(Err(fault)),
         };
-        let mut request = parked.request;
-        request.offset = offset - in_zone + at;
-        let append = op.is_append().then_some(offset);
-        if op.is_append() {
-            request.op = Op::write(op.is_sync());
+        request.offset = request.offset - in_zone + at;
+        if append.is_some() {
+            request.op = Op::write(request.op.is_sync());
         }
-        self.send(ring, request, AdmittedKind::Write { index, at, append })
+        Descent::Through { device: 0, note: AdmittedKind::Write { index, at, append } }
     }
 
-    fn act(&mut self, ring: &mut Ring, mut parked: ParkedWrite, index: usize, action: ZoneAction) -> AdmissionAttempt {
-        if self.below.is_full() && !parked.is_announced {
-            return AdmissionAttempt::Ended(busy(parked.request));
+    fn act(&mut self, parked: &mut ParkedWrite, index: usize, action: ZoneAction) -> Descent<AdmittedKind> {
+        let mut state = self.states.lock(index);
+        if !parked.is_announced {
+            state.announce();
+            parked.is_announced = true;
         }
-        let may = {
-            let mut state = self.states.lock(index);
-            if !parked.is_announced {
-                state.announce();
-                parked.is_announced = true;
-            }
-            if self.below.is_full() { May::Wait } else { state.act(&self.member) }
-        };
-        match may {
-            May::Go(_) => self.send(ring, parked.request, AdmittedKind::Action { index, action }),
-            May::Wait | May::Not(_) => AdmissionAttempt::NotYet(parked),
+        match state.act(&self.member) {
+            May::Go(_) => Descent::Through { device: 0, note: AdmittedKind::Action { index, action } },
+            May::Wait | May::Not(_) => Descent::Take,
         }
     }
 
     /// A reset of all zones is one of each: others may lie on the same medium.
-    fn begin_all(&mut self, ring: &mut Ring, parked: ParkedWrite) -> AdmissionAttempt {
+    fn begin_all(&mut self, parked: &ParkedWrite, out: &mut LayerOut<AdmittedKind>) {
         self.all = Some(ResetAll {
             token: parked.request.token,
             next: self.zones.start,
@@ -260,150 +283,62 @@ impl AdmissionQueue {
             is_below: false,
             outcome: Combined::new(true),
         });
-        match self.go_on_with_all(ring) {
-            Some(completion) => AdmissionAttempt::Ended(completion),
-            None => AdmissionAttempt::Below,
-        }
+        self.go_on_with_all(out);
     }
 
-    /// Resets zone after zone until one takes time; the end of it all.
-    fn go_on_with_all(&mut self, ring: &mut Ring) -> Option<Completion> {
-        loop {
-            let end = self.zones.end;
-            let all = self.all.as_mut().filter(|all| !all.is_below)?;
-            if all.next == end {
-                let all = self.all.take()?;
+    /// Resets the next zone that has to be, or ends it all.
+    fn go_on_with_all(&mut self, out: &mut LayerOut<AdmittedKind>) {
+        while let Some(all) = self.all.as_mut().filter(|all| !all.is_below) {
+            if all.next == self.zones.end {
                 let request = Request::zone(0, ZoneAction::ResetAll, all.token);
-                return Some(request.complete(all.outcome.result()));
+                out.done.push(request.complete(all.outcome.result()));
+                self.all = None;
+                return;
             }
             let index = all.next;
             if !self.states.is_sequential(index) {
                 all.next += 1;
                 continue;
             }
-            {
-                let mut state = self.states.lock(index);
-                if !all.is_announced {
-                    state.announce();
-                    all.is_announced = true;
-                }
-                if self.below.is_full() || !matches!(state.act(&self.member), May::Go(_)) {
-                    return None;
-                }
-                if !state.is_touched {
-                    let waiting = state.acted(ZoneAction::Reset, Ok(()));
-                    drop(state);
-                    self.states.wake(waiting, &self.member);
-                    (all.next, all.is_announced) = (index + 1, false);
-                    continue;
-                }
+            let mut state = self.states.lock(index);
+            if !all.is_announced {
+                state.announce();
+                all.is_announced = true;
+            }
+            if out.room == 0 || !matches!(state.act(&self.member), May::Go(_)) {
+                return;
+            }
+            if !state.is_touched {
+                let waiting = state.acted(ZoneAction::Reset, Ok(()));
+                drop(state);
+                self.states.wake(waiting, &self.member);
+                (all.next, all.is_announced) = (index + 1, false);
+                continue;
             }
             all.is_below = true;
             let start = (index - self.zones.start) as u64 * self.states.model.zone_size;
-            let request = Request::zone(start, ZoneAction::Reset, 0);
-            // Its end is taken in by `arrive`, and goes nowhere else.
-            let _ = self.send(ring, request, AdmittedKind::OneOfAll { index });
+            out.send(0, Request::zone(start, ZoneAction::Reset, 0), AdmittedKind::OneOfAll { index });
         }
     }
 
-    fn send(&mut self, ring: &mut Ring, mut request: Request, kind: AdmittedKind) -> AdmissionAttempt {
-        if self.below.enter(&mut request, kind).is_err() {
-            return AdmissionAttempt::Ended(busy(request));
-        }
-        let Submitted::Done(completion) = self.lower.submit(ring, request) else {
-            return AdmissionAttempt::Below;
-        };
-        match self.take_back(ring, completion) {
-            Some(completion) => AdmissionAttempt::Ended(completion),
-            None => AdmissionAttempt::Below,
-        }
-    }
-
-    /// Takes what came back in `poll`, and goes on with what follows from it.
-    fn arrive(&mut self, ring: &mut Ring, completion: Completion) -> Option<Completion> {
-        let completion = self.take_back(ring, completion);
-        let ended = self.go_on_with_all(ring);
-        self.ended.extend(ended);
-        completion
-    }
-
-    /// Takes what came back; its completion in the shape of its request.
-    fn take_back(&mut self, ring: &mut Ring, mut completion: Completion) -> Option<Completion> {
-        let kind = self.below.leave(&mut completion.request);
-        let result = completion.result;
+    /// Tells the zone that what was below has ended, and wakes those that wait for it.
+    fn ended(&self, kind: AdmittedKind, result: Result<(), Fault>) {
         let waiting = match kind {
-            AdmittedKind::Plain => return Some(completion),
-            AdmittedKind::Write { index, at, append } => {
-                as_submitted(&mut completion, append);
-                if result.is_err() {
-                    // Those behind it, which wait below the cipher, have to hear of it.
-                    ring.stay_awake();
-                }
-                self.states.lock(index).end(at, result)
-            }
+            AdmittedKind::Plain => return,
+            AdmittedKind::Write { index, at, .. } => self.states.lock(index).end(at, result),
             AdmittedKind::Action { index, action } => self.states.lock(index).acted(action, result),
-            AdmittedKind::OneOfAll { index } => {
-                let waiting = self.states.lock(index).acted(ZoneAction::Reset, result);
-                if let Some(all) = &mut self.all {
-                    (all.next, all.is_below, all.is_announced) = (index + 1, false, false);
-                    // Read-only and offline zones are passed over.
-                    if !matches!(result, Err(Fault::ZoneCondition)) {
-                        all.outcome.add(result);
-                    }
-                }
-                self.states.wake(waiting, &self.member);
-                return None;
-            }
+            AdmittedKind::OneOfAll { index } => self.states.lock(index).acted(ZoneAction::Reset, result),
         };
         self.states.wake(waiting, &self.member);
-        Some(completion)
-    }
-
-    /// Starts what is parked and need not wait any more.
-    fn unpark(&mut self, ring: &mut Ring) {
-        let ended = self.go_on_with_all(ring);
-        self.ended.extend(ended);
-        let count = self.parked.len();
-        for done in 0..count {
-            let Some(parked) = self.parked.pop_front() else {
-                return;
-            };
-            // Those that were looked at and stayed are at the back now.
-            let still = self.parked.len() + 1 - (count - done);
-            let stayed = self.parked.iter().rev().take(still);
-            let is_behind = self.all.is_some()
-                || stayed
-                    .into_iter()
-                    .any(|other| other.index.is_none() || parked.index.is_none() || other.index == parked.index);
-            let tried = if is_behind { AdmissionAttempt::NotYet(parked) } else { self.attempt(ring, parked) };
-            match tried {
-                AdmissionAttempt::Ended(completion) => self.ended.push(completion),
-                AdmissionAttempt::Below => {}
-                AdmissionAttempt::NotYet(parked) => self.parked.push_back(parked),
-            }
-        }
     }
 }
 
-/// Whoever comes next must not wait for a queue that is gone, nor trust what it left behind.
-impl Drop for AdmissionQueue {
+/// Whoever comes next must not wait for a queue that is gone.
+impl Drop for AdmissionLayer {
     fn drop(&mut self) {
-        let mut waiting = 0;
-        for &kind in self.below.notes() {
-            let lost = Err(Fault::Io(Errno::CANCELED));
-            match kind {
-                AdmittedKind::Plain => {}
-                AdmittedKind::Write { index, at, .. } => waiting |= self.states.lock(index).end(at, lost),
-                AdmittedKind::Action { index, action } => {
-                    waiting |= self.states.lock(index).acted(action, lost);
-                }
-                AdmittedKind::OneOfAll { index } => {
-                    waiting |= self.states.lock(index).acted(ZoneAction::Reset, lost);
-                }
-            }
-        }
         let announced = (self.parked.iter()).filter(|parked| parked.is_announced).filter_map(|parked| parked.index);
         let of_all = self.all.as_ref().filter(|all| all.is_announced && !all.is_below);
+        let mut waiting = 0;
         for index in announced.chain(of_all.map(|all| all.next)) {
             waiting |= self.states.lock(index).withdraw();
         }
@@ -421,9 +356,4 @@ fn as_submitted(completion: &mut Completion, append: Option<u64>) {
         request.offset = zone_start;
     }
     request.op = Op::append(request.op.is_sync());
-}
-
-/// As `file` answers more requests than the ring has places for.
-fn busy(request: Request) -> Completion {
-    request.complete(Err(Fault::Busy))
 }

@@ -6,10 +6,10 @@ use cryptline_sys::Ring;
 use rustix::io::Errno;
 
 use super::state::{May, ZoneMember, ZoneStates};
-use crate::gate::{Gate, GatedQueue};
-use crate::in_flight::InFlight;
+use crate::gate::Gate;
+use crate::layered::{Descent, Layer, LayerOut, Layered};
 use crate::zone::ZoneModel;
-use crate::{Completion, Device, Fault, OpenError, Queue, Request, Submitted, Traits};
+use crate::{Completion, Device, Fault, OpenError, Queue, Request, Traits};
 
 /// A zoned medium, written in order.
 pub(super) struct Release {
@@ -36,148 +36,98 @@ impl Device for Release {
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        let lower = self.lower.open_queue(ring)?;
-        Ok(Box::new(ReleaseQueue {
-            lower,
+        let lower = vec![self.lower.open_queue(ring)?];
+        let layer = ReleaseLayer {
             member: self.states.join(ring)?,
             states: Arc::clone(&self.states),
-            below: InFlight::new(ring.depth()),
             held: Vec::with_capacity(ring.depth()),
-            ended: Vec::with_capacity(ring.depth()),
-            arrived: Vec::with_capacity(ring.depth()),
-        }))
+        };
+        Ok(Box::new(Layered::new(layer, lower, ring.depth())))
     }
 }
 
-struct ReleaseQueue {
-    lower: GatedQueue,
+struct ReleaseLayer {
     states: Arc<ZoneStates>,
     member: ZoneMember,
-    /// Of each write to a sequential zone that is below: the zone, the place in it, and the length.
-    below: InFlight<Option<(usize, u64, u64)>>,
     /// Writes that wait for those before them.
     held: Vec<Request>,
-    /// Completions that were not given out yet.
-    ended: Vec<Completion>,
-    /// Scratch space of `poll`.
-    arrived: Vec<Completion>,
 }
 
-/// Outcome of an attempt.
-enum Sent {
-    Ended(Completion),
-    Below,
-    NotYet(Request),
-}
+/// A write to a sequential zone that is below: the zone, the place in it, and the length.
+type ReleasedWrite = (usize, u64, u64);
 
-impl Queue for ReleaseQueue {
-    fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
-        let submitted = match self.send(ring, request) {
-            Sent::Ended(completion) => Submitted::Done(completion),
-            Sent::Below => Submitted::Pending,
-            Sent::NotYet(request) => {
-                self.held.push(request);
-                Submitted::Pending
-            }
-        };
-        if !self.held.is_empty() && matches!(submitted, Submitted::Done(_)) {
-            self.send_held(ring);
-        }
-        if !self.ended.is_empty() {
-            ring.stay_awake();
-        }
-        submitted
-    }
+impl Layer for ReleaseLayer {
+    type Note = Option<ReleasedWrite>;
 
-    fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
-        loop {
-            let mut arrived = std::mem::take(&mut self.arrived);
-            self.lower.poll(ring, &mut arrived);
-            for completion in arrived.drain(..) {
-                let completion = self.arrive(completion);
-                self.ended.push(completion);
-            }
-            self.arrived = arrived;
-            // What was sent now may have ended already: a copy into the page cache does.
-            if !self.send_held(ring) {
-                break;
-            }
+    /// Lets a request through, unless it is a write whose turn has not come.
+    fn down(&mut self, request: &mut Request) -> Descent<Self::Note> {
+        let (index, at) = self.states.place_of(request.offset);
+        let is_write = request.op.is_write() || request.op.is_zero();
+        if !is_write || !self.states.is_sequential(index) {
+            return Descent::Through { device: 0, note: None };
         }
-        done.append(&mut self.ended);
-    }
-}
-
-impl ReleaseQueue {
-    /// Passes a request down, unless it is a write whose turn has not come.
-    fn send(&mut self, ring: &mut Ring, mut request: Request) -> Sent {
-        if self.below.is_full() {
-            // As `file` answers more requests than the ring has places for.
-            return Sent::Ended(request.complete(Err(Fault::Busy)));
-        }
-        let mut write = None;
-        if request.op.is_write() || request.op.is_zero() {
-            let (index, at) = self.states.place_of(request.offset);
-            if self.states.is_sequential(index) {
-                let may = self.states.lock(index).release(at, &self.member);
-                match may {
-                    May::Go(_) => write = Some((index, at, request.len)),
-                    May::Wait => return Sent::NotYet(request),
-                    May::Not(fault) => return Sent::Ended(request.complete(Err(fault))),
-                }
-            }
-        }
-        let Ok(()) = self.below.enter(&mut request, write) else { unreachable!("a place was free a moment ago") };
-        match self.lower.submit(ring, request) {
-            Submitted::Done(completion) => Sent::Ended(self.arrive(completion)),
-            Submitted::Pending => Sent::Below,
+        let may = self.states.lock(index).release(at, &self.member);
+        match may {
+            May::Go(_) => Descent::Through { device: 0, note: Some((index, at, request.len)) },
+            May::Wait => Descent::Take,
+            May::Not(fault) => Descent::End(Err(fault)),
         }
     }
 
-    /// Sends the held writes whose turn has come. Whether any went.
-    fn send_held(&mut self, ring: &mut Ring) -> bool {
-        let mut any = false;
+    fn up(
+        &mut self,
+        completion: &mut Completion,
+        note: Self::Note,
+        _out: &mut LayerOut<Self::Note>,
+    ) -> Option<Self::Note> {
+        self.ended(note, completion.result);
+        None
+    }
+
+    fn take(&mut self, request: Request, _out: &mut LayerOut<Self::Note>) {
+        self.held.push(request);
+    }
+
+    /// Sends the held writes whose turn has come. A place in the middle is taken by the last; the order is that of the
+    /// places in the zone anyway.
+    fn turn(&mut self, out: &mut LayerOut<Self::Note>) {
         let mut index = 0;
-        while index < self.held.len() {
-            // A place in the middle is taken by the last; the order is that of the places in the
-            // zone anyway.
-            let request = self.held.swap_remove(index);
-            match self.send(ring, request) {
-                Sent::NotYet(request) => {
+        while out.room > 0
+            && let Some(mut request) = (index < self.held.len()).then(|| self.held.swap_remove(index))
+        {
+            match self.down(&mut request) {
+                Descent::Through { device, note } => out.send(device, request, note),
+                Descent::End(result) => out.done.push(request.complete(result)),
+                Descent::Take => {
                     self.held.push(request);
                     let last = self.held.len() - 1;
                     self.held.swap(index, last);
                     index += 1;
                 }
-                sent => {
-                    if let Sent::Ended(completion) = sent {
-                        self.ended.push(completion);
-                    }
-                    // Another may be next now, wherever it is.
-                    any = true;
-                    index = 0;
-                }
             }
         }
-        any
     }
 
-    fn arrive(&mut self, mut completion: Completion) -> Completion {
-        if let Some((index, at, len)) = self.below.leave(&mut completion.request) {
-            let waiting = self.states.lock(index).sent(at, len, completion.result);
-            self.states.wake(waiting, &self.member);
-        }
-        completion
+    fn awaits_ends(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    fn lost(&mut self, note: &Self::Note) {
+        self.ended(*note, Err(Fault::Io(Errno::CANCELED)));
     }
 }
 
-/// Where a write ends that nobody waits for is not known.
-impl Drop for ReleaseQueue {
-    fn drop(&mut self) {
-        for &(index, at, len) in self.below.notes().flatten() {
-            let lost = Err(Fault::Io(Errno::CANCELED));
-            let waiting = self.states.lock(index).sent(at, len, lost);
+impl ReleaseLayer {
+    fn ended(&self, note: Option<ReleasedWrite>, result: Result<(), Fault>) {
+        if let Some((index, at, len)) = note {
+            let waiting = self.states.lock(index).sent(at, len, result);
             self.states.wake(waiting, &self.member);
         }
+    }
+}
+
+impl Drop for ReleaseLayer {
+    fn drop(&mut self) {
         self.states.leave(&self.member);
     }
 }

@@ -1,0 +1,421 @@
+//! The shell of a layer's queue: what is the same for all of them.
+//!
+//! ```text
+//! submit ─► down ─┬─ Through, with a note ─────────► device below ─┬─ at once, or in poll ─► up ─► done
+//!                 ├─ Take ─► take ─► steps, with notes ─► below ───┘                          └─► back ─► steps, done
+//!                 └─ End
+//! ```
+//!
+//! A layer says what it does with a request; the shell has the queues below, the table of what is there, the steps to be
+//! sent and what has ended. Nothing here allocates once the queue is open.
+//!
+//! * A request is in one place: below, with the layer, among the steps, or among what has ended.
+//! * A request that goes through and finds no place below ends with [`Fault::Busy`]. A step that finds none is tried
+//!   again, in order; where nothing of this queue is below, others have all places, and the ring does not wait.
+//! * Steps are sent in the order in which the layer gives them. There are none when a call begins.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use cryptline_sys::Ring;
+
+use crate::gate::GatedQueue;
+use crate::in_flight::InFlight;
+use crate::{Completion, Fault, Queue, Request, Submitted};
+
+/// Behavior of a layer, of one queue.
+pub(crate) trait Layer: Send {
+    /// What is to be known of a request when it comes back from below.
+    type Note: Send;
+
+    /// Decides on a request, and changes it where it goes through.
+    fn down(&mut self, request: &mut Request) -> Descent<Self::Note>;
+
+    /// Undoes on the way up what [`down`](Self::down) did. Gives the note back where the request does not end yet: then
+    /// [`back`](Self::back) gets both.
+    fn up(
+        &mut self,
+        completion: &mut Completion,
+        note: Self::Note,
+        out: &mut LayerOut<Self::Note>,
+    ) -> Option<Self::Note>;
+
+    /// Takes back what does not end yet.
+    fn back(&mut self, _note: Self::Note, _completion: Completion, _out: &mut LayerOut<Self::Note>) {
+        unreachable!("all that comes up to this layer ends there")
+    }
+
+    /// Takes a request that is done in steps, or later.
+    fn take(&mut self, _request: Request, _out: &mut LayerOut<Self::Note>) {
+        unreachable!("this layer keeps nothing")
+    }
+
+    /// Goes on with what waits, in each `poll`, and when all steps are sent. Called again as long as it sends some.
+    fn turn(&mut self, _out: &mut LayerOut<Self::Note>) {}
+
+    /// Tells if something waits for the end of a request that went through.
+    fn awaits_ends(&self) -> bool {
+        false
+    }
+
+    /// Device and shift for a request that a device below may carry out where it lies.
+    fn at_once(&self, _request: &Request) -> Option<(usize, u64)> {
+        None
+    }
+
+    /// The queue is gone while this was below.
+    fn lost(&mut self, _note: &Self::Note) {}
+}
+
+/// Way of a request, from where it was submitted.
+pub(crate) enum Descent<N> {
+    /// To a device below, as it is now.
+    Through { device: usize, note: N },
+    /// Into the layer.
+    Take,
+    /// Back.
+    End(Result<(), Fault>),
+}
+
+/// What a layer gives its shell.
+pub(crate) struct LayerOut<N> {
+    /// Requests to a device below, with their notes.
+    send: VecDeque<Step<N>>,
+    /// Ends of what was submitted.
+    pub done: Vec<Completion>,
+    /// Steps that may still be sent before the table is full.
+    pub room: usize,
+    /// The next wait is to end at once.
+    pub awake: bool,
+    /// The next wait is to end then.
+    pub wake_by: Option<Instant>,
+}
+
+struct Step<N> {
+    device: usize,
+    request: Request,
+    note: N,
+}
+
+impl<N> LayerOut<N> {
+    /// Sends a step to a device below; its own token is the note's business.
+    pub fn send(&mut self, device: usize, request: Request, note: N) {
+        self.room = self.room.saturating_sub(1);
+        self.send.push_back(Step { device, request, note });
+    }
+}
+
+/// What is known of a request below.
+struct Below<N> {
+    note: N,
+    is_step: bool,
+}
+
+/// One thread's way into a layer.
+pub(crate) struct Layered<L: Layer> {
+    layer: L,
+    lower: Vec<GatedQueue>,
+    below: InFlight<Below<L::Note>>,
+    out: LayerOut<L::Note>,
+    /// Steps that found no place below.
+    again: VecDeque<Step<L::Note>>,
+}
+
+impl<L: Layer> Layered<L> {
+    /// A queue of `layer`, with queues into the devices below it; at most `most` requests and steps are there at a time.
+    pub fn new(layer: L, lower: Vec<GatedQueue>, most: usize) -> Self {
+        let send = VecDeque::with_capacity(most);
+        let out = LayerOut { send, done: Vec::with_capacity(most), room: most, awake: false, wake_by: None };
+        Self { layer, lower, below: InFlight::new(most), out, again: VecDeque::with_capacity(most) }
+    }
+
+    /// Passes a request down; what it came back with, where it has ended at once. There is a place for it.
+    fn pass(
+        &mut self,
+        ring: &mut Ring,
+        device: usize,
+        mut request: Request,
+        below: Below<L::Note>,
+    ) -> Option<(Completion, Below<L::Note>)> {
+        let Ok(()) = self.below.enter(&mut request, below) else { unreachable!("there is a place") };
+        match self.lower[device].submit(ring, request) {
+            Submitted::Pending => None,
+            Submitted::Done(mut completion) => {
+                let below = self.below.leave(&mut completion.request);
+                Some((completion, below))
+            }
+        }
+    }
+
+    /// Sends all steps, and what follows from those that end at once. Tells if there were any.
+    fn drain(&mut self, ring: &mut Ring) -> bool {
+        let mut any = false;
+        loop {
+            while let Some(step) = self.out.send.pop_front() {
+                any = true;
+                self.send(ring, step);
+            }
+            self.out.room = self.below.room();
+            self.layer.turn(&mut self.out);
+            if self.out.send.is_empty() {
+                return any;
+            }
+        }
+    }
+
+    fn send(&mut self, ring: &mut Ring, step: Step<L::Note>) {
+        if self.below.is_full() {
+            self.again.push_back(step);
+            return;
+        }
+        let Step { device, request, note } = step;
+        let Some((mut completion, below)) = self.pass(ring, device, request, Below { note, is_step: true }) else {
+            return;
+        };
+        if completion.result == Err(Fault::Busy) {
+            self.again.push_back(Step { device, request: completion.request, note: below.note });
+            return;
+        }
+        match self.layer.up(&mut completion, below.note, &mut self.out) {
+            None => self.out.done.push(completion),
+            Some(note) => self.layer.back(note, completion, &mut self.out),
+        }
+    }
+
+    /// Takes in what the device below has put into `done` from `at` on; what ends stays where it is.
+    fn settle(&mut self, device: usize, mut at: usize, done: &mut Vec<Completion>) {
+        while let Some(completion) = done.get_mut(at) {
+            let Below { note, is_step } = self.below.leave(&mut completion.request);
+            if is_step && completion.result == Err(Fault::Busy) {
+                let request = done.swap_remove(at).request;
+                self.again.push_back(Step { device, request, note });
+                continue;
+            }
+            match self.layer.up(completion, note, &mut self.out) {
+                None => at += 1,
+                Some(note) => self.layer.back(note, done.swap_remove(at), &mut self.out),
+            }
+        }
+    }
+
+    /// Sends once more what found no place below.
+    fn try_again(&mut self, ring: &mut Ring) {
+        for _ in 0..self.again.len() {
+            if let Some(step) = self.again.pop_front() {
+                self.send(ring, step);
+            }
+        }
+    }
+
+    /// The end of a request that was taken just now, if it is the last that has come.
+    fn own(&mut self, ring: &mut Ring, token: u64) -> Submitted {
+        let is_own = self.out.done.last().is_some_and(|last| last.request.token == token);
+        let own = if is_own { self.out.done.pop() } else { None };
+        self.tell(ring);
+        own.map_or(Submitted::Pending, Submitted::Done)
+    }
+
+    /// Tells the ring when the next call is due.
+    fn tell(&mut self, ring: &mut Ring) {
+        if let Some(moment) = self.out.wake_by.take() {
+            ring.wake_by(moment);
+        }
+        let finds_no_place = !self.again.is_empty() && self.below.is_empty();
+        if std::mem::take(&mut self.out.awake) || !self.out.done.is_empty() || finds_no_place {
+            ring.stay_awake();
+        }
+    }
+}
+
+impl<L: Layer> Queue for Layered<L> {
+    fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {
+        let (device, shift) = self.layer.at_once(request)?;
+        request.offset = request.offset.wrapping_add(shift);
+        let result = self.lower[device].answer_at_once(request);
+        request.offset = request.offset.wrapping_sub(shift);
+        result
+    }
+
+    fn submit(&mut self, ring: &mut Ring, mut request: Request) -> Submitted {
+        debug_assert!(self.out.send.is_empty(), "all steps are sent when a call ends");
+        if self.below.is_full() {
+            // As `file` answers more requests than the ring has places for.
+            return Submitted::Done(request.complete(Err(Fault::Busy)));
+        }
+        let token = request.token;
+        match self.layer.down(&mut request) {
+            Descent::End(result) => return Submitted::Done(request.complete(result)),
+            Descent::Through { device, note } => {
+                let below = Below { note, is_step: false };
+                let Some((mut completion, below)) = self.pass(ring, device, request, below) else {
+                    return Submitted::Pending;
+                };
+                match self.layer.up(&mut completion, below.note, &mut self.out) {
+                    Some(note) => self.layer.back(note, completion, &mut self.out),
+                    None => {
+                        if self.layer.awaits_ends() {
+                            self.drain(ring);
+                        }
+                        self.tell(ring);
+                        return Submitted::Done(completion);
+                    }
+                }
+            }
+            Descent::Take => {
+                self.out.room = self.below.room();
+                self.layer.take(request, &mut self.out);
+            }
+        }
+        self.drain(ring);
+        self.own(ring, token)
+    }
+
+    fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
+        loop {
+            for device in 0..self.lower.len() {
+                let before = done.len();
+                self.lower[device].poll(ring, done);
+                self.settle(device, before, done);
+            }
+            self.try_again(ring);
+            // What was sent now may have ended already: a copy into the page cache does.
+            if !self.drain(ring) {
+                break;
+            }
+        }
+        done.append(&mut self.out.done);
+        self.tell(ring);
+    }
+}
+
+/// What becomes of requests below that nobody waits for is not known.
+impl<L: Layer> Drop for Layered<L> {
+    fn drop(&mut self) {
+        let steps = self.again.drain(..).chain(self.out.send.drain(..));
+        steps.for_each(|step| self.layer.lost(&step.note));
+        self.below.notes().for_each(|below| self.layer.lost(&below.note));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use cryptline_sys::BackendChoice;
+
+    use super::*;
+    use crate::{Device, Gate, Geometry, OpenError, Traits};
+
+    /// A device that has a place for one request, which ends in the next poll.
+    struct OnePlace(Arc<AtomicUsize>);
+
+    struct OnePlaceQueue {
+        asked: Arc<AtomicUsize>,
+        taken: Option<Request>,
+    }
+
+    impl Device for OnePlace {
+        fn traits(&self) -> Traits {
+            Traits::base(Geometry::plain(1 << 20, 512))
+        }
+
+        fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+            Ok(Box::new(OnePlaceQueue { asked: Arc::clone(&self.0), taken: None }))
+        }
+    }
+
+    impl Queue for OnePlaceQueue {
+        fn submit(&mut self, _ring: &mut Ring, request: Request) -> Submitted {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            if self.taken.is_some() {
+                return Submitted::Done(request.complete(Err(Fault::Busy)));
+            }
+            self.taken = Some(request);
+            Submitted::Pending
+        }
+
+        fn poll(&mut self, _ring: &mut Ring, done: &mut Vec<Completion>) {
+            done.extend(self.taken.take().map(|request| request.complete(Ok(()))));
+        }
+    }
+
+    /// A layer that sends each flush twice, and lets all else through.
+    struct Twice {
+        flushes: Vec<(Request, u8)>,
+        lost: Arc<AtomicUsize>,
+    }
+
+    impl Layer for Twice {
+        type Note = bool;
+
+        fn down(&mut self, request: &mut Request) -> Descent<bool> {
+            if request.op == crate::Op::Flush { Descent::Take } else { Descent::Through { device: 0, note: false } }
+        }
+
+        fn up(&mut self, _completion: &mut Completion, note: bool, _out: &mut LayerOut<bool>) -> Option<bool> {
+            note.then_some(note)
+        }
+
+        fn take(&mut self, request: Request, out: &mut LayerOut<bool>) {
+            self.flushes.push((request, 2));
+            (0..2).for_each(|_| out.send(0, Request::flush(99), true));
+        }
+
+        fn back(&mut self, _note: bool, completion: Completion, out: &mut LayerOut<bool>) {
+            assert_eq!((completion.request.token, completion.result), (99, Ok(())));
+            self.flushes[0].1 -= 1;
+            if self.flushes[0].1 == 0 {
+                out.done.push(self.flushes.remove(0).0.complete(Ok(())));
+            }
+        }
+
+        fn lost(&mut self, _note: &bool) {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    struct Bench {
+        queue: Layered<Twice>,
+        ring: Ring,
+        asked: Arc<AtomicUsize>,
+        lost: Arc<AtomicUsize>,
+    }
+
+    fn bench(most: usize) -> Bench {
+        let (asked, lost) = (Arc::default(), Arc::default());
+        let mut ring = Ring::new(BackendChoice::Syscalls, 8).unwrap();
+        let lower = Gate::new(OnePlace(Arc::clone(&asked))).open_queue(&mut ring).unwrap();
+        let layer = Twice { flushes: Vec::new(), lost: Arc::clone(&lost) };
+        Bench { queue: Layered::new(layer, vec![lower], most), ring, asked, lost }
+    }
+
+    fn write(token: u64) -> Request {
+        Request::write(0, cryptline_sys::Buffer::alloc(512).unwrap(), false, token)
+    }
+
+    #[test]
+    fn step_that_finds_no_place_comes_again_and_what_goes_through_does_not() {
+        for most in [1, 4] {
+            let Bench { mut queue, mut ring, asked, .. } = bench(most);
+            assert!(matches!(queue.submit(&mut ring, Request::flush(7)), Submitted::Pending));
+            let busy = queue.submit(&mut ring, write(8));
+            assert!(matches!(busy, Submitted::Done(Completion { result: Err(Fault::Busy), .. })));
+            let mut done = Vec::new();
+            queue.poll(&mut ring, &mut done);
+            assert!(done.is_empty(), "the second step is below now");
+            queue.poll(&mut ring, &mut done);
+            assert_eq!((done.len(), done[0].request.token, done[0].result), (1, 7, Ok(())));
+            // With one place in the table, who finds it taken does not ask below.
+            assert_eq!(asked.load(Ordering::Relaxed), if most == 1 { 2 } else { 4 });
+        }
+    }
+
+    #[test]
+    fn queue_that_is_dropped_tells_of_all_that_was_below_or_to_be_sent() {
+        let Bench { mut queue, mut ring, lost, .. } = bench(4);
+        assert!(matches!(queue.submit(&mut ring, Request::flush(7)), Submitted::Pending));
+        drop(queue);
+        assert_eq!(lost.load(Ordering::Relaxed), 2);
+    }
+}
