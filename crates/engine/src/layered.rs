@@ -59,9 +59,12 @@ pub(crate) trait Layer: Send {
     }
 
     /// Device and shift for a request that a device below may carry out where it lies.
-    fn at_once(&self, _request: &Request) -> Option<(usize, u64)> {
+    fn at_once(&mut self, _request: &Request) -> Option<(usize, u64)> {
         None
     }
+
+    /// The device below has carried it out, or not.
+    fn asked_at_once(&mut self, _request: &Request) {}
 
     /// The queue is gone while this was below.
     fn lost(&mut self, _note: &Self::Note) {}
@@ -85,6 +88,8 @@ pub(crate) struct LayerOut<N> {
     pub done: Vec<Completion>,
     /// Steps that may still be sent before the table is full.
     pub room: usize,
+    /// The call is a `poll`.
+    pub polls: bool,
     /// The next wait is to end at once.
     pub awake: bool,
     /// The next wait is to end then.
@@ -125,7 +130,8 @@ impl<L: Layer> Layered<L> {
     /// A queue of `layer`, with queues into the devices below it; at most `most` requests and steps are there at a time.
     pub fn new(layer: L, lower: Vec<GatedQueue>, most: usize) -> Self {
         let send = VecDeque::with_capacity(most);
-        let out = LayerOut { send, done: Vec::with_capacity(most), room: most, awake: false, wake_by: None };
+        let out =
+            LayerOut { send, done: Vec::with_capacity(most), room: most, polls: false, awake: false, wake_by: None };
         Self { layer, lower, below: InFlight::new(most), out, again: VecDeque::with_capacity(most) }
     }
 
@@ -233,6 +239,7 @@ impl<L: Layer> Queue for Layered<L> {
         request.offset = request.offset.wrapping_add(shift);
         let result = self.lower[device].answer_at_once(request);
         request.offset = request.offset.wrapping_sub(shift);
+        self.layer.asked_at_once(request);
         result
     }
 
@@ -271,6 +278,7 @@ impl<L: Layer> Queue for Layered<L> {
     }
 
     fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
+        self.out.polls = true;
         loop {
             for device in 0..self.lower.len() {
                 let before = done.len();
@@ -283,6 +291,7 @@ impl<L: Layer> Queue for Layered<L> {
                 break;
             }
         }
+        self.out.polls = false;
         done.append(&mut self.out.done);
         self.tell(ring);
     }

@@ -152,9 +152,10 @@ impl Device for Few {
 fn layer_that_takes_two_queues_for_each_has_half_as_many() {
     let server = Server::start(USUAL, Client::see_end);
     let gate = server.gate();
-    for (below, above) in [(1, 1), (2, 1), (5, 2), (usize::MAX, usize::MAX)] {
+    for (below, above) in [(1, 0), (2, 1), (5, 2), (usize::MAX, usize::MAX)] {
         let few = Gate::new(Few(gate.clone(), below));
-        assert_eq!(in_bytes(few).traits().queues, above, "over {below}");
+        assert_eq!(few.traits().taking(2, 0).queues, above, "over {below}");
+        assert_eq!(in_bytes(few).traits().queues, below, "one for each");
     }
 }
 

@@ -56,7 +56,6 @@ use cryptline_sys::Ring;
 
 use self::claims::Claims;
 use self::member::{ClaimTable, MEMBERS};
-use self::queue::SubBlockQueue;
 use crate::gate::Gate;
 use crate::queue::AtOnce;
 use crate::{Device, Extent, Fault, Geometry, OpenError, Queue, Traits};
@@ -152,8 +151,7 @@ impl Device for SubBlockDevice {
             AtOnce::All => AtOnce::Some,
             other => other,
         };
-        let each = 1 + usize::from(queue::has_short_way(&self.lower));
-        Traits { geometry: self.geometry, at_once, ..Traits::over(self.below()).taking(each, 0) }
+        Traits { geometry: self.geometry, at_once, ..Traits::over(self.below()) }
     }
 
     fn grow(&self) -> u64 {
@@ -161,8 +159,7 @@ impl Device for SubBlockDevice {
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        let queue = SubBlockQueue::open(&self.lower, &self.shared, ring)?;
-        Ok(Box::new(queue))
+        Ok(Box::new(queue::open(&self.lower, &self.shared, ring)?))
     }
 
     fn below(&self) -> &[Gate] {

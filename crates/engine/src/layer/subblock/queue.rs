@@ -1,7 +1,7 @@
 //! One thread's way through the small blocks.
 //!
 //! ```text
-//! submit ─┬─► straight ─────────────► device below ─────────► done     whole sectors, and nobody rewrites
+//! submit ─┬─► as it is ─────────────► device below ─────────► done     whole sectors, and nobody rewrites
 //!         └─► steps ─► claim? ─ yes ─► device below ─► back ─► claim given up ─► part of a job, or done
 //!                        └ no ─► waiting ─► tried again in every poll
 //! ```
@@ -19,10 +19,11 @@ use super::claims::NotGranted;
 use super::cut::{CutPart, SectorCut};
 use super::member::{Claim, ClaimTable, Member};
 use super::step::{Cover, JobPiece, SectorBytes, StepSubject, SubBlockJob, SubBlockStep};
-use crate::gate::{Gate, GatedQueue};
+use crate::gate::Gate;
+use crate::layered::{Descent, Layer, LayerOut, Layered};
 use crate::queue::AtOnce;
 use crate::slab::Slab;
-use crate::{Completion, Fault, Op, OpenError, Queue, Request, Submitted};
+use crate::{Completion, Fault, Op, OpenError, Request};
 
 /// Steps that one request can need at a time.
 const STEPS: usize = 3;
@@ -33,14 +34,13 @@ const STREAK: u32 = 8;
 /// How long it then leaves the field to them. They have been woken, which takes less.
 const YIELD: Duration = Duration::from_micros(100);
 
-pub(super) struct SubBlockQueue {
-    /// For requests that pass as they are and hold no claims: their tokens are the caller's. Without it, they pass
-    /// as steps.
-    straight: Option<GatedQueue>,
-    /// For steps: the tokens are ours.
-    lower: GatedQueue,
+pub(super) struct SubBlockLayer {
     shared: Arc<ClaimTable>,
     member: Arc<Member>,
+    /// Bytes in a block of the device below.
+    block: u64,
+    /// The device below carries out all requests where they lie.
+    answers_at_once: bool,
     steps: Slab<SubBlockStep>,
     jobs: Slab<SubBlockJob>,
     /// A sector each, for rewrites and peeks.
@@ -52,14 +52,12 @@ pub(super) struct SubBlockQueue {
     streak: u32,
     /// A claim has been given up that nobody was told of.
     released: bool,
-    finished: Vec<Completion>,
-    reaped: Vec<Completion>,
 }
 
-/// Tells if a queue over `lower` has another one for what passes as it is: not where there can be only one.
-pub(super) fn has_short_way(lower: &Gate) -> bool {
-    lower.traits().queues > 1
-}
+/// Note on a request below: the step that it is, or none for one that passes as it is and holds no claims.
+type StepNote = Option<usize>;
+
+type StepOut = LayerOut<StepNote>;
 
 /// Buffers of a sector each, in one mapping.
 fn scratch(sector: usize, count: usize) -> Result<Vec<Buffer>, OpenError> {
@@ -73,98 +71,93 @@ fn scratch(sector: usize, count: usize) -> Result<Vec<Buffer>, OpenError> {
         .collect())
 }
 
-impl SubBlockQueue {
-    pub fn open(lower: &Gate, shared: &Arc<ClaimTable>, ring: &mut Ring) -> Result<Self, OpenError> {
-        let depth = ring.depth();
-        let steps = depth * STEPS;
-        ring.reserve(u32::try_from(steps - depth).unwrap_or(u32::MAX));
-        let member = Member::open(shared, ring)?;
-        let sector = usize::try_from(shared.sector).unwrap_or(usize::MAX);
-        let scratch = if shared.overwrites { Vec::new() } else { scratch(sector, depth.min(SCRATCH_MAX))? };
-        Ok(Self {
-            straight: if has_short_way(lower) { Some(lower.open_queue(ring)?) } else { None },
-            lower: lower.open_queue(ring)?,
-            shared: Arc::clone(shared),
-            member,
-            steps: Slab::new(steps),
-            jobs: Slab::new(depth),
-            scratch,
-            waiting: VecDeque::with_capacity(steps),
-            quiet: 0,
-            streak: 0,
-            released: false,
-            finished: Vec::with_capacity(depth),
-            reaped: Vec::with_capacity(steps),
-        })
-    }
+/// A queue into `lower` in smaller blocks.
+pub(super) fn open(
+    lower: &Gate,
+    shared: &Arc<ClaimTable>,
+    ring: &mut Ring,
+) -> Result<Layered<SubBlockLayer>, OpenError> {
+    let depth = ring.depth();
+    let steps = depth * STEPS;
+    ring.reserve(u32::try_from(steps - depth).unwrap_or(u32::MAX));
+    let member = Member::open(shared, ring)?;
+    let sector = usize::try_from(shared.sector).unwrap_or(usize::MAX);
+    let scratch = if shared.overwrites { Vec::new() } else { scratch(sector, depth.min(SCRATCH_MAX))? };
+    let layer = SubBlockLayer {
+        shared: Arc::clone(shared),
+        member,
+        block: u64::from(lower.geometry().logical_block),
+        answers_at_once: lower.traits().at_once == AtOnce::All,
+        steps: Slab::new(steps),
+        jobs: Slab::new(depth),
+        scratch,
+        waiting: VecDeque::with_capacity(steps),
+        quiet: 0,
+        streak: 0,
+        released: false,
+    };
+    Ok(Layered::new(layer, vec![lower.open_queue(ring)?], depth + steps))
 }
 
-impl Queue for SubBlockQueue {
-    fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {
-        if self.lower.at_once() != AtOnce::All || !self.goes_straight(request) {
-            return None;
-        }
-        let result = self.straight.as_mut()?.answer_at_once(request);
+impl Layer for SubBlockLayer {
+    type Note = StepNote;
+
+    fn at_once(&mut self, request: &Request) -> Option<(usize, u64)> {
+        (self.answers_at_once && self.goes_straight(request)).then_some((0, 0))
+    }
+
+    fn asked_at_once(&mut self, request: &Request) {
         self.came_straight(request);
         self.tell_of_released();
-        result
     }
 
-    fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
-        if self.goes_straight(&request)
-            && let Some(straight) = &mut self.straight
-        {
-            let submitted = straight.submit(ring, request);
-            if let Submitted::Done(completion) = &submitted {
-                self.came_straight(&completion.request);
-                self.tell_of_released();
-            }
-            return submitted;
+    fn down(&mut self, request: &mut Request) -> Descent<StepNote> {
+        if self.goes_straight(request) {
+            return Descent::Through { device: 0, note: None };
         }
-        let token = request.token;
-        let before = self.finished.len();
-        if let Err(request) = self.take(ring, request) {
-            return Submitted::Done(request.complete(Err(Fault::Busy)));
-        }
-        self.tell_of_released();
-        // Its own end is the last one, if it came at once: what came before it are the ends of others
-        // that it was done together with.
-        let is_done =
-            self.finished.len() > before && (self.finished.last()).is_some_and(|last| last.request.token == token);
-        let done = if is_done { self.finished.pop() } else { None };
-        if !self.finished.is_empty() || !self.waiting.is_empty() {
-            ring.stay_awake();
-        }
-        done.map_or(Submitted::Pending, Submitted::Done)
+        let has_room = self.steps.len() + STEPS <= self.steps.capacity() && !self.jobs.is_full();
+        if has_room { Descent::Take } else { Descent::End(Err(Fault::Busy)) }
     }
 
-    fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
-        let before = done.len();
-        if let Some(straight) = &mut self.straight {
-            straight.poll(ring, done);
-        }
-        for completion in &done[before..] {
+    fn up(&mut self, completion: &mut Completion, note: StepNote, _out: &mut StepOut) -> Option<StepNote> {
+        if note.is_none() {
             self.came_straight(&completion.request);
+            return None;
         }
-        let mut reaped = std::mem::take(&mut self.reaped);
-        self.lower.poll(ring, &mut reaped);
-        for completion in reaped.drain(..) {
-            self.follow(ring, completion);
+        Some(note)
+    }
+
+    fn awaits_ends(&self) -> bool {
+        self.released
+    }
+
+    fn take(&mut self, request: Request, out: &mut StepOut) {
+        self.take_in(request, out);
+    }
+
+    /// Goes on with what follows from a step.
+    fn back(&mut self, note: StepNote, completion: Completion, out: &mut StepOut) {
+        let Some(index) = note else { unreachable!("what holds no claims ends on its way up") };
+        if let Some(request) = self.step_back(index, completion, out) {
+            out.send(0, request, note);
         }
-        self.reaped = reaped;
-        self.try_again(ring);
+    }
+
+    fn turn(&mut self, out: &mut StepOut) {
+        match (out.polls, out.wake_by) {
+            (true, None) => self.try_again(out),
+            // The field is left to others until then.
+            (true, Some(_)) => {}
+            (false, _) => out.awake |= !self.waiting.is_empty(),
+        }
         self.tell_of_released();
-        done.append(&mut self.finished);
     }
 }
 
 /// The short way.
-impl SubBlockQueue {
+impl SubBlockLayer {
     /// Tells if a request needs no claim: one for whole sectors while nobody rewrites, or a flush.
     fn goes_straight(&mut self, request: &Request) -> bool {
-        if self.straight.is_none() {
-            return false;
-        }
         let cut = match request.op {
             Op::Flush => return true,
             // It waits for nobody, and nobody is to wait for it.
@@ -198,24 +191,24 @@ impl SubBlockQueue {
 }
 
 /// From a step to the device below.
-impl SubBlockQueue {
-    fn begin(&mut self, ring: &mut Ring, claim: Claim, work: StepSubject) {
+impl SubBlockLayer {
+    fn begin(&mut self, out: &mut StepOut, claim: Claim, work: StepSubject) {
         let Ok(index) = self.steps.insert(SubBlockStep { claim, work }) else {
             unreachable!("the callers have looked for a free place")
         };
         if self.is_ready(index) {
-            self.go(ring, index);
+            self.go(out, index);
             return;
         }
         self.waiting.push_back(index);
         if self.shared.claims.wait(self.member.index) {
             // It may have become free before anybody could know of the wish.
-            ring.stay_awake();
+            out.awake = true;
         }
     }
 
     /// Tries the steps that wait, the oldest first, until no more of them get a claim.
-    fn try_again(&mut self, ring: &mut Ring) {
+    fn try_again(&mut self, out: &mut StepOut) {
         loop {
             if self.waiting.is_empty() {
                 self.streak = 0;
@@ -225,7 +218,7 @@ impl SubBlockQueue {
             if self.streak >= STREAK && claims.others_wait(self.member.index) {
                 self.streak = 0;
                 self.tell_of_released();
-                ring.wake_by(Instant::now() + YIELD);
+                out.wake_by = Some(Instant::now() + YIELD);
                 let _ = self.shared.claims.wait(self.member.index);
                 return;
             }
@@ -236,7 +229,7 @@ impl SubBlockQueue {
                 if self.is_ready(index) {
                     self.waiting.remove(at);
                     self.streak += 1;
-                    self.go(ring, index);
+                    self.go(out, index);
                     progress = true;
                 } else {
                     at += 1
@@ -277,15 +270,12 @@ impl SubBlockQueue {
     }
 
     /// Sends a step that has its claim on its way.
-    fn go(&mut self, ring: &mut Ring, index: usize) {
+    fn go(&mut self, out: &mut StepOut, index: usize) {
         let request = match &mut self.step(index).work {
-            StepSubject::Pass { request, .. } | StepSubject::Body { request, .. } => {
-                let request = request.take();
-                request.map(|request| Request { token: index as u64, ..request })
-            }
+            StepSubject::Pass { request, .. } | StepSubject::Body { request, .. } => request.take(),
             StepSubject::Peek { place, .. } => {
                 let sector = place.sector;
-                Some(self.read_sector(index, sector))
+                Some(self.read_sector(sector))
             }
             StepSubject::Rewrite { place, .. } => {
                 let place = *place;
@@ -294,15 +284,13 @@ impl SubBlockQueue {
                     let data = self.take_scratch();
                     self.write_sector(index, place.sector, data)
                 } else {
-                    self.read_sector(index, place.sector)
+                    self.read_sector(place.sector)
                 })
             }
-            StepSubject::Flush { .. } => Some(Request::flush(index as u64)),
+            StepSubject::Flush { .. } => Some(Request::flush(0)),
         };
         let Some(request) = request else { unreachable!("a step is sent once") };
-        if let Submitted::Done(completion) = self.lower.submit(ring, request) {
-            self.follow(ring, completion);
-        }
+        out.send(0, request, Some(index));
     }
 
     /// Puts the waiting rewrites of the same sector behind this one. Whether together they write
@@ -337,9 +325,9 @@ impl SubBlockQueue {
         covered.is_all_of(self.shared.sector)
     }
 
-    fn read_sector(&mut self, index: usize, sector: u64) -> Request {
+    fn read_sector(&mut self, sector: u64) -> Request {
         let buffer = self.take_scratch();
-        Request::read(sector, buffer, index as u64)
+        Request::read(sector, buffer, 0)
     }
 
     /// Puts the pieces of all rewrites from `index` on into `data`; the write of that.
@@ -357,7 +345,7 @@ impl SubBlockQueue {
             durable |= job.is_durable_alone();
             at = next;
         }
-        Request::write(sector, data, durable, index as u64)
+        Request::write(sector, data, durable, 0)
     }
 
     fn take_scratch(&mut self) -> Buffer {
@@ -366,7 +354,7 @@ impl SubBlockQueue {
 }
 
 /// Small things.
-impl SubBlockQueue {
+impl SubBlockLayer {
     fn release(&mut self, claim: Claim) {
         let claims = &self.shared.claims;
         match claim {
@@ -392,7 +380,7 @@ impl SubBlockQueue {
     }
 }
 
-impl Drop for SubBlockQueue {
+impl Drop for SubBlockLayer {
     /// Gives up the claims of steps that wait. What is under way can still change the medium, so its claims stay until
     /// the ring is gone.
     fn drop(&mut self) {

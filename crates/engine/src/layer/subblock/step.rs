@@ -22,7 +22,7 @@ pub(super) struct SubBlockStep {
 pub(super) enum StepSubject {
     /// The caller's request as it is; it is here until the claim is had. `offset` and `len` are what the
     /// caller gave, where a discard was cut or a hint made longer.
-    Pass { request: Option<Request>, token: u64, offset: u64, len: u64 },
+    Pass { request: Option<Request>, offset: u64, len: u64 },
     /// The whole sectors of a job.
     Body { piece: JobPiece, request: Option<Request> },
     /// Reads a sector to copy a part of it out.

@@ -1,57 +1,50 @@
 //! From a request to steps.
 
-use cryptline_sys::Ring;
-
 use super::{
-    Claim, CutPart, JobPiece, STEPS, SectorBytes, SectorCut, StepSubject, SubBlockJob, SubBlockQueue, SubBlockStep,
+    Claim, CutPart, JobPiece, SectorBytes, SectorCut, StepOut, StepSubject, SubBlockJob, SubBlockLayer, SubBlockStep,
 };
 use crate::{Op, Request};
 
-impl SubBlockQueue {
-    /// Takes a request; gives it back where there is no place for it.
-    pub(super) fn take(&mut self, ring: &mut Ring, mut request: Request) -> Result<(), Request> {
-        if self.steps.len() + STEPS > self.steps.capacity() || self.jobs.is_full() {
-            return Err(request);
-        }
-        let (offset, len, token) = (request.offset, request.len, request.token);
+impl SubBlockLayer {
+    /// Takes a request, for whose steps there are places.
+    pub(super) fn take_in(&mut self, mut request: Request, out: &mut StepOut) {
+        let (offset, len) = (request.offset, request.len);
         let cut = SectorCut::new(offset, len, self.shared.sector);
         if request.op == Op::Cache {
             // Nothing of it is seen or changed, so it needs no claim; only whole blocks below.
-            let block = u64::from(self.lower.geometry().logical_block);
-            let end = (offset + len).next_multiple_of(block);
-            request.offset = offset - offset % block;
+            let end = (offset + len).next_multiple_of(self.block);
+            request.offset = offset - offset % self.block;
             request.len = end - request.offset;
-            self.pass(ring, Claim::None, request, (token, offset, len));
+            self.pass(out, Claim::None, request, (offset, len));
         } else if request.op == Op::Flush {
-            self.pass(ring, Claim::None, request, (token, offset, len));
+            self.pass(out, Claim::None, request, (offset, len));
         } else if cut.is_whole() {
-            self.pass(ring, self.sharing(cut), request, (token, offset, len));
+            self.pass(out, self.sharing(cut), request, (offset, len));
         } else if self.shared.overwrites {
             let claim = if request.op.changes() { self.excluding(cut) } else { self.sharing(cut) };
-            self.pass(ring, claim, request, (token, offset, len));
+            self.pass(out, claim, request, (offset, len));
         } else if request.op == Op::Discard {
             // A discard is a hint, so a part of a sector simply stays.
             match cut.inner() {
-                None => self.finished.push(request.complete(Ok(()))),
+                None => out.done.push(request.complete(Ok(()))),
                 Some(inner) => {
                     (request.offset, request.len) = (inner.offset, inner.len);
                     let cut = SectorCut::new(inner.offset, inner.len, self.shared.sector);
-                    self.pass(ring, self.sharing(cut), request, (token, offset, len));
+                    self.pass(out, self.sharing(cut), request, (offset, len));
                 }
             }
         } else {
-            self.cut(ring, request, cut);
+            self.cut(out, request, cut);
         }
-        Ok(())
     }
 
-    fn pass(&mut self, ring: &mut Ring, claim: Claim, request: Request, (token, offset, len): (u64, u64, u64)) {
-        let work = StepSubject::Pass { request: Some(request), token, offset, len };
-        self.begin(ring, claim, work);
+    fn pass(&mut self, out: &mut StepOut, claim: Claim, request: Request, (offset, len): (u64, u64)) {
+        let work = StepSubject::Pass { request: Some(request), offset, len };
+        self.begin(out, claim, work);
     }
 
     /// Makes a job of a request, and a step of each of its parts.
-    fn cut(&mut self, ring: &mut Ring, request: Request, cut: SectorCut) {
+    fn cut(&mut self, out: &mut StepOut, request: Request, cut: SectorCut) {
         let job = SubBlockJob::new(request, cut.parts().map(|part| part.len));
         let is_read = job.is_read();
         let waits_for_body = job.asks_body_first() && cut.inner().is_some();
@@ -64,17 +57,17 @@ impl SubBlockQueue {
             if cut.is_whole() {
                 let request = self.job(job).body(part, offset, len);
                 let work = StepSubject::Body { piece, request: Some(request) };
-                if waits_for_body { body = Some((cut, work)) } else { self.begin(ring, self.sharing(cut), work) }
+                if waits_for_body { body = Some((cut, work)) } else { self.begin(out, self.sharing(cut), work) }
             } else if is_read {
-                self.begin(ring, self.sharing(cut), StepSubject::Peek { piece, place });
+                self.begin(out, self.sharing(cut), StepSubject::Peek { piece, place });
             } else {
                 let work = StepSubject::Rewrite { piece, place, next: None, is_writing: false };
-                if waits_for_body { self.hold(job, work) } else { self.begin(ring, self.excluding(cut), work) }
+                if waits_for_body { self.hold(job, work) } else { self.begin(out, self.excluding(cut), work) }
             }
         }
         // It may end at once, and then decides about the others.
         if let Some((cut, work)) = body {
-            self.begin(ring, self.sharing(cut), work);
+            self.begin(out, self.sharing(cut), work);
         }
     }
 
