@@ -32,7 +32,6 @@ use std::sync::Arc;
 use cryptline_sys::{BackendChoice, Ring};
 
 pub use self::create::{ZoneOptions, ZonedFile};
-use self::queue::ZonedQueue;
 use crate::blocking::Blocking;
 use crate::gate::Gate;
 use crate::zone::journal::ZoneJournal;
@@ -101,8 +100,7 @@ impl Device for ZonedDevice {
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         let lower = self.shared.lower.open_queue(ring)?;
-        let queue = ZonedQueue::new(lower, Arc::clone(&self.shared), ring.depth());
-        Ok(Box::new(queue))
+        Ok(Box::new(queue::over(lower, Arc::clone(&self.shared), ring.depth())))
     }
 
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
