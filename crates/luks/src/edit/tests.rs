@@ -60,6 +60,27 @@ fn with_strange_members() -> Image {
     image
 }
 
+/// Where no key slot tells how long it is, either.
+#[test]
+fn volume_key_with_zeros_behind_it_is_another_key() {
+    for version in [LuksVersion::Luks1, LuksVersion::Luks2] {
+        let options = FormatOptions { key_len: 32, ..cheap_options(version) };
+        let mut image = Image::format(17 << 20, &options);
+        let key = key(&image);
+        let longer = [&key[..], &[0; 32]].concat();
+        for is_erased in [false, true] {
+            if is_erased {
+                edited(&mut image, |edit| edit.erase(LastSlot::Remove)).unwrap();
+            }
+            let header = image.read().unwrap();
+            let check = |key: &[u8]| header.verify_volume_key(key, crate::KdfLimits::default());
+            check(&key).unwrap();
+            let refused = check(&longer).unwrap_err();
+            assert!(matches!(refused, Error::WrongVolumeKey), "{version:?}, erased: {is_erased}: {refused}");
+        }
+    }
+}
+
 #[test]
 fn what_is_not_known_is_kept_by_every_change() {
     let mut image = with_strange_members();

@@ -14,6 +14,9 @@ use crate::hash::{HASH_LEN_MAX, Hash};
 use crate::kdf::Kdf;
 use crate::unlock::{Attempts, UnlockOptions, UnlockedSlot, check_passphrase};
 
+/// Zeros that a key ends with only where somebody has made it longer.
+const PADDING: [u8; 8] = [0; 8];
+
 impl Luks2Header {
     /// Tries `passphrase` on the key slots of the data segment: preferred ones first, then the
     /// others, lowest number first; those of priority `ignore` only when named.
@@ -87,6 +90,7 @@ impl Luks2Header {
         if fits && matches(self.digest_of(slot)?, key)? { Ok(()) } else { Err(Error::WrongVolumeKey) }
     }
 
+    // Guard: a key that is too long decrypts to noise, and what is written under it is lost.
     /// Tells if `key` is the data segment's key.
     ///
     /// # Errors
@@ -97,7 +101,11 @@ impl Luks2Header {
         Budget::new(limits).spend(kdf, value.len())?;
         // HMAC pads its key with zeros, so the digest alone can not tell a key from the same
         // key with zeros behind it.
-        let len_fits = self.key_len().is_none_or(|len| len == key.len());
+        let len_fits = match self.key_len() {
+            Some(len) => len == key.len(),
+            // No key slot tells, and no key that was drawn by chance ends so.
+            None => !key.ends_with(&PADDING),
+        };
         Ok(len_fits && matches(digest, key)?)
     }
 }
