@@ -86,7 +86,7 @@ pub use cryptline_sys::SecretBuf;
 
 pub use contents::Contents;
 pub use copy::{Copied, Copy, CopyError, CopyHash, CopyHashed, CopyRemains, CopySource, Holes, ResumeError};
-pub use create::{Create, CreateBtt, Created, CreatedBtt, Progress};
+pub use create::{Create, CreateBtt, Created, CreatedBtt, MakingStep, Progress};
 pub use direction::Direction;
 pub use disk::Disk;
 pub use dispatch::{DispatchOptions, HelperPool};

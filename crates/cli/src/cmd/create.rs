@@ -301,7 +301,7 @@ pub(super) fn show(measures: bool) -> impl Fn(Progress<'_>) -> Result<(), cryptl
                 *lock(&guard) = Some(watch);
             }
             Progress::Looking => say(Some("Looking whether anything is there ...")),
-            Progress::LookedAt { .. } => {}
+            Progress::LookedAt { .. } | Progress::Step(_) => {}
             Progress::Deriving if measures => {
                 say(Some("Measuring this machine and making the key slot ..."));
             }

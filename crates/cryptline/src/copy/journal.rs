@@ -132,17 +132,6 @@ impl<'a> CopyJournal<'a> {
         })
     }
 
-    /// Of a copy of `size` bytes into `file`. Goes on where that has ended, or begins anew; `None` where the file is of
-    /// another copy.
-    pub fn open(file: &'a File, size: u64, source: [u8; 32]) -> io::Result<Option<Self>> {
-        let room = SourceRoom { start: 0, end: size };
-        Ok(match Self::find(file, size, source)? {
-            FoundTraces::Same(record) => Some(Self::go_on(file, room, record)),
-            FoundTraces::Another => None,
-            FoundTraces::Nothing => Some(Self::begin(file, room, size, source, || Ok(()))?),
-        })
-    }
-
     /// From where that copy has ended.
     pub fn go_on(file: &'a File, room: SourceRoom, found: Record) -> Self {
         let at = room.end.next_multiple_of(RECORD);
@@ -243,33 +232,44 @@ impl Record {
 mod tests {
     use super::*;
 
+    /// Of a copy of `size` bytes into `file`. Goes on where that has ended, or begins anew; `None` where the file is of
+    /// another copy.
+    fn open(file: &File, size: u64, source: [u8; 32]) -> Option<CopyJournal<'_>> {
+        let room = SourceRoom { start: 0, end: size };
+        match CopyJournal::find(file, size, source).unwrap() {
+            FoundTraces::Same(record) => Some(CopyJournal::go_on(file, room, record)),
+            FoundTraces::Another => None,
+            FoundTraces::Nothing => Some(CopyJournal::begin(file, room, size, source, || Ok(())).unwrap()),
+        }
+    }
+
     #[test]
     fn torn_record_leaves_the_one_before() {
         let file = tempfile::tempfile().unwrap();
         let size = 3 * CHUNK as u64 + 77;
-        let open = |source| CopyJournal::open(&file, size, [source; 32]).unwrap();
-        let journal = open(1).unwrap();
+        let opened = |source| open(&file, size, [source; 32]);
+        let journal = opened(1).unwrap();
         assert_eq!(journal.mark, 0);
         journal.note(CHUNK as u64).unwrap();
         journal.note(2 * CHUNK as u64).unwrap();
-        assert_eq!(open(1).unwrap().mark, 2 * CHUNK as u64);
-        assert!(open(2).is_none(), "another source");
-        assert!((CopyJournal::open(&file, size + 1, [1; 32]).unwrap()).is_none(), "another size");
+        assert_eq!(opened(1).unwrap().mark, 2 * CHUNK as u64);
+        assert!(opened(2).is_none(), "another source");
+        assert!(open(&file, size + 1, [1; 32]).is_none(), "another size");
         let at = journal.at + journal.number.get() % 2 * RECORD;
         file.write_all_at(b"torn", at + 20).unwrap();
-        assert_eq!(open(1).unwrap().mark, CHUNK as u64);
+        assert_eq!(opened(1).unwrap().mark, CHUNK as u64);
         file.set_len(size).unwrap();
-        assert_eq!(open(1).unwrap().mark, 0, "no record: begun anew");
+        assert_eq!(opened(1).unwrap().mark, 0, "no record: begun anew");
     }
 
     #[test]
     fn what_lies_behind_the_mark_is_gone() {
         let file = tempfile::tempfile().unwrap();
         let size = 2 * CHUNK as u64;
-        let journal = CopyJournal::open(&file, size, [1; 32]).unwrap().unwrap();
+        let journal = open(&file, size, [1; 32]).unwrap();
         file.write_all_at(&[7; 8192], CHUNK as u64 - 4096).unwrap();
         journal.note(CHUNK as u64).unwrap();
-        CopyJournal::open(&file, size, [1; 32]).unwrap().unwrap();
+        open(&file, size, [1; 32]).unwrap();
         let mut bytes = [0; 8192];
         file.read_exact_at(&mut bytes, CHUNK as u64 - 4096).unwrap();
         assert!(bytes[..4096] == [7; 4096] && bytes[4096..] == [0; 4096]);

@@ -18,7 +18,7 @@
 //!
 //! A volume whose file is mostly in the page cache, as one just made, is read from there (`DirectMode::Uncached`, by
 //! `cachestat`). `--verify` may follow a pipe: a hash of each chunk is kept and compared with a volume that is opened
-//! anew, in a file by its header, on a device before there is one, since data found wrong must not open.
+//! anew, before there is a header, since data found wrong must not open.
 
 mod feed;
 mod hashes;
@@ -45,6 +45,7 @@ use cryptline_engine::BackendChoice;
 pub use hashes::{CopyHash, CopyHashed};
 pub use journal::ResumeError;
 pub(crate) use journal::{CopyJournal, FoundTraces, SourceRoom};
+pub(crate) use place::file_gate;
 pub use source::CopySource;
 pub use trouble::{CopyError, CopyRemains};
 

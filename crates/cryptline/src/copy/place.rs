@@ -6,18 +6,18 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use cryptline_engine::Gate;
 use cryptline_engine::base::{DirectMode, Image};
-use cryptline_engine::{Gate, OpenError};
 
-use super::journal::{CopyJournal, ResumeError};
+use super::journal::{CopyJournal, FoundTraces, ResumeError};
 use super::transfer::{Moved, Transfer};
 use super::worker::Zeros;
 use super::{Copied, Copy, CopyError, CopyRemains, CopyTrouble};
 use crate::base::{Access, BaseDevice, BaseSource};
-use crate::create::{Draft, Progress, what_is_there};
+use crate::create::{Draft, Making, Progress, Resumed, Site, what_is_there};
 use crate::error::Problem;
 use crate::target::Target;
-use crate::{Open, Result, Warning};
+use crate::{Open, Result, Volume, Warning};
 
 impl Copy {
     /// Into what `target` names, as clear bytes: a new file, made aside and durable before it gets its name; or a
@@ -46,100 +46,54 @@ impl Copy {
         let name = path.display().to_string();
         self.source.refuse_same(&Target::Path(path.to_owned()))?;
         self.refuse_zones(None, &name)?;
-        if let Some(how) = self.resume.take() {
-            return self.into_file_again(path, &how);
-        }
-        let draft = Draft::new(path, self.replace)?;
-        self.tell(Progress::Unfinished(draft.path()))?;
-        let known = self.source.size();
-        draft.set_size(known.unwrap_or(FIRST).next_multiple_of(512), false)?;
-        let gate = draft_gate(&draft, known.is_none())?;
-        let grow = |room: u64| {
-            let grown = draft.file().set_len(room).map_err(CopyTrouble::Grow);
-            grown.map(|()| {
-                gate.grow();
-            })
+        let (site, resumed) = match &self.resume {
+            Some(how) => {
+                let (draft, resumed) = self.find(path, self.replace, how)?;
+                (Site::New { draft, size: resumed.size, grows: false }, Some(resumed))
+            }
+            None => {
+                let draft = Draft::new(path, self.replace)?;
+                self.tell(Progress::Unfinished(draft.path()))?;
+                let known = self.source.size();
+                let size = known.unwrap_or(FIRST).next_multiple_of(512);
+                draft.set_size(size, false)?;
+                (Site::New { draft, size, grows: known.is_none() }, None)
+            }
         };
-        let tell = |progress: Progress<'_>| self.tell(progress);
-        let transfer =
-            Transfer { grow: known.is_none().then_some(&grow), ..Transfer::new(&self, &gate, Zeros::Skip, &tell) };
-        let failed = |trouble: CopyTrouble| trouble.into_error(self.source.name(), &name, CopyRemains::Nothing);
-        let moved = transfer.run().map_err(failed)?;
-        drop(gate);
-        // What was written behind the end of a stream was hashed, too.
-        if self.verify {
-            let gate = file_gate(Image::open(draft.path(), true)?, false)?;
-            self.compare(&gate, &moved).map_err(failed)?;
-        }
-        draft.set_size(moved.bytes, false)?;
-        draft.sync()?;
-        self.refuse_stopped(&name)?;
-        draft.publish(self.replace)?;
-        Ok(self.copied(moved, Vec::new()))
+        let (replace, observer) = (self.replace, self.observer.as_ref());
+        let made = Making { name, site, header: None, contents: Some(&self), resumed, replace, observer }.run()?;
+        let moved = made.moved.expect("there are contents");
+        Ok(self.copied(moved, made.warnings))
     }
 
-    /// The same, going on where an earlier one has ended.
-    fn into_file_again(mut self, path: &Path, how: &str) -> Result<Copied> {
+    /// Returns the file of a copy that can go on later, and what there is of it.
+    pub(crate) fn find(&self, path: &Path, replace: bool, how: &str) -> Result<(Draft, Resumed)> {
         let name = path.display().to_string();
-        let refused = |error: ResumeError| Problem::Resume(error).on(&name);
         let source = self.source.fingerprint(how).zip(self.source.size());
         let no_source = || Problem::Resume(ResumeError::Source).on(self.source.name());
         let (source, size) = source.ok_or_else(no_source)?;
-        let draft = Draft::kept(path, self.replace)?;
-        let part = || draft.path().to_owned();
-        let journal = CopyJournal::open(draft.file(), size, source);
-        let journal = journal.map_err(|error| CopyTrouble::Grow(error).into_kept(&self, &name))?;
-        let journal = journal.ok_or_else(|| refused(ResumeError::Changed { part: part() }))?;
-        let gate = draft_gate(&draft, false)?;
-        if let Some(from) = self.source.gate()
-            && !journal.agrees(from, &gate, self.backend)?
-        {
-            return Err(refused(ResumeError::Changed { part: part() }));
+        let draft = Draft::kept(path, replace)?;
+        let found = CopyJournal::find(draft.file(), size, source);
+        let found =
+            found.map_err(|error| CopyTrouble::Grow(error).into_error(self.source.name(), &name, CopyRemains::Kept))?;
+        if let FoundTraces::Another = found {
+            let part = draft.path().to_owned();
+            return Err(Problem::Resume(ResumeError::Changed { part }).on(&name));
         }
-        let tell = |progress: Progress<'_>| self.tell(progress);
-        let transfer = Transfer::new(&self, &gate, Zeros::Skip, &tell);
-        let moved = transfer.again(&journal).run();
-        drop(gate);
-        let compared = moved.and_then(|moved| {
-            if self.verify {
-                let image = Image::open(draft.path(), true).map_err(CopyTrouble::Open)?;
-                let gate = file_gate(image, false).map_err(CopyTrouble::Told)?;
-                self.compare(&gate, &moved)?;
-            }
-            Ok(moved)
-        });
-        let moved = match compared {
-            Ok(moved) => moved,
-            Err(trouble) => return Err(draft.not_kept(trouble, &self, &name)),
-        };
-        if self.stop.load(Ordering::Relaxed) {
-            return Err(Problem::CopyStopped(CopyRemains::Kept).on(name));
-        }
-        draft.set_size(moved.bytes, false)?;
-        draft.sync()?;
-        draft.publish(self.replace)?;
-        Ok(self.copied(moved, Vec::new()))
+        Ok((draft, Resumed { found, size, source, reserves: false }))
     }
 
     /// Onto a device that is there already, as clear bytes.
-    pub(crate) fn into_device(mut self, target: &BaseSource) -> Result<Copied> {
-        let device = target.open_device(Access::default())?;
+    pub(crate) fn into_device(self, target: &BaseSource) -> Result<Copied> {
+        let mut device = target.open_device(Access::default())?;
         let name = target.to_string();
         self.check_room(&device.gate, &name)?;
         if !self.replace {
             self.refuse_contents(&device, &name)?;
         }
-        let moved = self.transfer(&device.gate, Zeros::Make, &name)?;
-        let BaseDevice { gate, warnings, .. } = device;
-        drop(gate);
-        if self.verify {
-            let access = Access { read_only: true, ..Access::default() };
-            let again = target.open_device(access)?;
-            let compared = self.compare(&again.gate, &moved);
-            compared
-                .map_err(|trouble| trouble.into_error(self.source.name(), &name, CopyRemains::Part(name.clone())))?;
-        }
-        Ok(self.copied(moved, warnings))
+        let warnings = std::mem::take(&mut device.warnings);
+        let read_only = Access { read_only: true, ..Access::default() };
+        self.fill(device, |device| &device.gate, &name, warnings, || target.open_device(read_only))
     }
 
     /// Into the clear disk of a volume that is there. `open` says how to open it, again for verifying. Only a volume
@@ -148,8 +102,9 @@ impl Copy {
     ///
     /// # Errors
     /// Any problem with either side. The volume may have a part of the copy then.
-    pub fn into_volume(mut self, open: impl Fn() -> Result<Open>) -> Result<Copied> {
-        let open = || open().map(|to| self.holes.kept_in(to));
+    pub fn into_volume(self, open: impl Fn() -> Result<Open>) -> Result<Copied> {
+        let holes = self.holes;
+        let open = || open().map(|to| holes.kept_in(to));
         let to = open()?.writes(true);
         if self.resume.is_some() {
             return Err(Problem::Resume(ResumeError::Destination).into());
@@ -164,28 +119,28 @@ impl Copy {
         if !self.replace && has_data() {
             return Err(Problem::CopyOver.on(name));
         }
-        let moved = self.transfer(volume.gate(), Zeros::Make, &name)?;
         let warnings = volume.warnings().to_vec();
-        drop(volume);
+        self.fill(volume, Volume::gate, &name, warnings, || open()?.read_only(true).open())
+    }
+
+    /// Copies to what is there already, and reads it again as `again` opens it.
+    fn fill<T>(
+        mut self,
+        there: T,
+        gate: impl Fn(&T) -> &Gate,
+        name: &str,
+        warnings: Vec<Warning>,
+        again: impl FnOnce() -> Result<T>,
+    ) -> Result<Copied> {
+        let failed =
+            |trouble: CopyTrouble| trouble.into_error(self.source.name(), name, CopyRemains::Part(name.to_owned()));
+        let tell = |progress: Progress<'_>| self.tell(progress);
+        let moved = Transfer::new(&self, gate(&there), Zeros::Make, &tell).run().map_err(failed)?;
+        drop(there);
         if self.verify {
-            let again = open()?.read_only(true).open()?;
-            let compared = self.compare(again.gate(), &moved);
-            compared
-                .map_err(|trouble| trouble.into_error(self.source.name(), &name, CopyRemains::Part(name.clone())))?;
+            moved.compare(gate(&again()?), &self, &tell).map_err(failed)?;
         }
         Ok(self.copied(moved, warnings))
-    }
-
-    /// Copies to what is there already.
-    fn transfer(&self, dest: &Gate, zeros: Zeros, name: &str) -> Result<Moved> {
-        let tell = |progress: Progress<'_>| self.tell(progress);
-        let moved = Transfer::new(self, dest, zeros, &tell).run();
-        moved.map_err(|trouble| trouble.into_error(self.source.name(), name, CopyRemains::Part(name.to_owned())))
-    }
-
-    /// Reads the copy again.
-    fn compare(&self, gate: &Gate, moved: &Moved) -> std::result::Result<(), CopyTrouble> {
-        moved.compare(gate, self, &|progress| self.tell(progress))
     }
 
     pub(crate) fn copied(&mut self, moved: Moved, more: Vec<Warning>) -> Copied {
@@ -254,18 +209,8 @@ fn is_file_or_new(path: &Path) -> Result<bool> {
     }
 }
 
-/// The bytes of a draft, as long as it is the file of that name.
-fn draft_gate(draft: &Draft, grows: bool) -> Result<Gate> {
-    let image = Image::open(draft.path(), false)?;
-    if !draft.is(image.file()) {
-        let busy = OpenError::busy(draft.path());
-        return Err(Problem::Device(busy).into());
-    }
-    file_gate(image, grows)
-}
-
 /// The bytes of a file that nobody else knows.
-fn file_gate(image: Image, grows: bool) -> Result<Gate> {
+pub(crate) fn file_gate(image: Image, grows: bool) -> Result<Gate> {
     let granularity = if image.size().is_multiple_of(4096) { 4096 } else { 512 };
     let device = image.into_device(granularity, DirectMode::Auto)?;
     Ok(Gate::new(if grows { device.growing() } else { device }))

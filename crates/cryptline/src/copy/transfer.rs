@@ -67,12 +67,6 @@ impl<'a> Transfer<'a> {
         Self { source, dest, backend: *backend, zeros, sums: *verify, hashes, stop, grow: None, again: None, tell }
     }
 
-    /// From where the journal of an earlier one has ended.
-    pub fn again(mut self, journal: &'a CopyJournal<'a>) -> Self {
-        self.again = Some(journal);
-        self
-    }
-
     /// Bytes that the destination must have: whole blocks.
     pub fn needs(source: &CopySource, dest: &Gate) -> Option<u64> {
         let block = u64::from(dest.geometry().logical_block);

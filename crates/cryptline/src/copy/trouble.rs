@@ -115,11 +115,6 @@ impl CopyTrouble {
         }
     }
 
-    /// For a copy that can go on later.
-    pub fn into_kept(self, copy: &super::Copy, dest: &str) -> Error {
-        self.into_error(copy.source.name(), dest, CopyRemains::Kept)
-    }
-
     /// For whoever knows both sides, and what is left.
     pub fn into_error(self, source: &str, dest: &str, left: CopyRemains) -> Error {
         let (name, action, offset, fault) = match self {

@@ -8,76 +8,36 @@
 //! tells of a header that was not made durable, since the first record comes behind it.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 use cryptline_cipher::CipherSpec;
-use cryptline_engine::base::Image;
 use cryptline_luks::format::{FormatOptions, KdfKind, LuksVersion};
 use cryptline_luks::{DataSegment, KdfLimits, SegmentPolicy, UnlockOptions};
 use cryptline_sys::SecretBuf;
 
-use super::fill::{Prepared, PriorContents};
-use super::{Create, Created, Draft, Durable, Progress};
+use super::making::{Making, Site};
+use super::prepared::Prepared;
+use super::{Create, Draft};
 use crate::Result;
-use crate::Zeroes;
-use crate::copy::{Copy, CopyJournal, CopyRemains, CopyTrouble, FoundTraces, Moved, ResumeError, SourceRoom, Transfer};
+use crate::copy::{Copy, FoundTraces, ResumeError};
 use crate::error::Problem;
 use crate::keys::with_keys;
-use crate::target::Target;
 
 impl Create {
     /// In a new file, going on where an earlier run has ended.
-    pub(super) fn in_file_again(&self, path: &Path, mut copy: Copy, how: &str) -> Result<Created> {
-        let name = path.display().to_string();
-        copy.source.refuse_same(&Target::Path(path.to_owned()))?;
-        copy.refuse_zones(None, &name)?;
+    pub(super) fn in_file_again<'a>(&'a self, path: &Path, copy: &'a Copy, how: &str) -> Result<Making<'a>> {
         // Another header would be another volume.
         let how = format!("{how} {} {}", copy.holes, self.choices());
-        let source = copy.source.fingerprint(&how).zip(copy.source.size());
-        let no_source = || Problem::Resume(ResumeError::Source).on(copy.source.name());
-        let (source, size) = source.ok_or_else(no_source)?;
-        let draft = Draft::kept(path, self.replace)?;
-        let part = || draft.path().to_owned();
-        let kept = |error| CopyTrouble::Grow(error).into_kept(&copy, &name);
-        let found = CopyJournal::find(draft.file(), size, source).map_err(kept)?;
+        let (draft, mut resumed) = copy.find(path, self.replace, &how)?;
+        let name = path.display().to_string();
         let passphrase = with_keys(|| self.new_passphrase(&name))?;
-        let (journal, prepared, end) = match found {
-            FoundTraces::Another => {
-                return Err(Problem::Resume(ResumeError::Changed { part: part() }).on(&name));
-            }
-            FoundTraces::Same(record) => {
-                let prepared = self.begun(&draft, &name, passphrase)?;
-                let room = self.room(&prepared, size, &name)?;
-                let journal = CopyJournal::go_on(draft.file(), room, record);
-                (journal, prepared, room.end)
-            }
-            FoundTraces::Nothing => {
-                let data = size.next_multiple_of(512);
-                let prepared = self.prepare(&name, passphrase, data, &self.format)?;
-                let room = self.room(&prepared, size, &name)?;
-                let first = || self.put_prepared(Durable(draft.file()), &prepared, PriorContents::IsZeros);
-                let journal = CopyJournal::begin(draft.file(), room, size, source, first);
-                (journal.map_err(kept)?, prepared, room.end)
-            }
+        let prepared = match resumed.found {
+            FoundTraces::Same(_) => self.begun(&draft, &name, passphrase)?,
+            _ => self.prepare(&name, passphrase, Self::size_with(resumed.size.next_multiple_of(512)), &self.format)?,
         };
-        if self.preallocate {
-            draft.reserve(end)?;
-        }
-        if !self.agrees(&draft, &name, &prepared, &copy, &journal)? {
-            return Err(Problem::Resume(ResumeError::Changed { part: part() }).on(&name));
-        }
-        let moved = match self.fill_again(&draft, &name, &prepared, &copy, &journal)? {
-            Ok(moved) => moved,
-            Err(trouble) => return Err(draft.not_kept(trouble, &copy, &name)),
-        };
-        if copy.stop.load(Ordering::Relaxed) {
-            return Err(Problem::CopyStopped(CopyRemains::Kept).on(name));
-        }
-        draft.set_size(end, self.preallocate)?;
-        draft.sync()?;
-        let data_size = self.check_file(&draft, &name, &prepared)?;
-        draft.publish(self.replace)?;
-        Ok(self.created(data_size, copy.copied(moved, Vec::new())))
+        resumed.reserves = self.preallocate;
+        let size = self.file_size(&prepared, Some(resumed.size), &name)?;
+        let site = Site::New { draft, size, grows: false };
+        Ok(self.making(name, site, prepared, Some(copy), Some(resumed)))
     }
 
     /// Returns what was asked for, as a text that stays the same from one version of this program to the next: another
@@ -149,22 +109,11 @@ impl Create {
         fields.iter().map(field).collect()
     }
 
-    fn room(&self, prepared: &Prepared, size: u64, name: &str) -> Result<SourceRoom> {
-        let start = prepared.start;
-        let least = start + size.next_multiple_of(prepared.sector);
-        let end = self.size.unwrap_or(least);
-        if end < least {
-            let (has, needs) = (end.saturating_sub(start), least - start);
-            return Err(Problem::CopyTooSmall { has, needs }.on(name));
-        }
-        Ok(SourceRoom { start, end })
-    }
-
     /// The header that an earlier run has made.
     fn begun(&self, draft: &Draft, name: &str, passphrase: SecretBuf) -> Result<Prepared> {
         let part = draft.path().to_owned();
         let damaged = |error| Problem::Luks(error).on(part.display());
-        let image = Image::open(draft.path(), true)?;
+        let image = draft.image(true)?;
         with_keys(move || {
             let mut file = image.file();
             let header = cryptline_luks::read(&mut file, image.size()).map_err(damaged)?;
@@ -196,9 +145,11 @@ impl Create {
                 slots: 0,
                 start,
                 header,
+                segments,
                 key,
                 passphrase,
                 sector: sector.into(),
+                is_apart: false,
             })
         })
     }
@@ -213,47 +164,6 @@ impl Create {
             }
             (found, _) => Err(found.as_ref().map_or_else(|| "nothing".to_owned(), |spec| spec.as_str().to_owned())),
         }
-    }
-
-    /// Fills what is not there yet, and compares all of it if that was asked for.
-    fn fill_again(
-        &self,
-        draft: &Draft,
-        name: &str,
-        prepared: &Prepared,
-        copy: &Copy,
-        journal: &CopyJournal<'_>,
-    ) -> Result<std::result::Result<Moved, CopyTrouble>> {
-        let volume = self.volume_in(draft, name, prepared, Zeroes::Decrypt)?;
-        let tell = |progress: Progress<'_>| self.tell(progress);
-        let transfer = Transfer::new(copy, volume.gate(), copy.holes.written_as(), &tell);
-        let moved = match transfer.again(journal).run() {
-            Ok(moved) => moved,
-            failed => return Ok(failed),
-        };
-        drop(volume);
-        if !copy.verify {
-            return Ok(Ok(moved));
-        }
-        let volume = self.reopen(draft, prepared, copy).open()?;
-        let compared = moved.compare(volume.gate(), copy, &tell);
-        Ok(compared.map(|()| moved))
-    }
-
-    /// Tells if what was copied is from this source.
-    fn agrees(
-        &self,
-        draft: &Draft,
-        name: &str,
-        prepared: &Prepared,
-        copy: &Copy,
-        journal: &CopyJournal<'_>,
-    ) -> Result<bool> {
-        let Some(from) = copy.source.gate() else {
-            return Ok(true);
-        };
-        let volume = self.volume_in(draft, name, prepared, copy.holes.read_as())?;
-        journal.agrees(from, volume.gate(), copy.backend)
     }
 }
 

@@ -9,13 +9,14 @@
 //! whenever it ends; and none is lost: before its data has its name, the new one has one by which it is found, and which it keeps where it
 //! cannot have its own.
 
-use super::draft;
-use super::fill::{Prepared, PriorContents};
-use super::{Create, Draft, Durable, Progress};
+use std::path::Path;
+
+use super::prepared::{Prepared, PriorContents};
+use super::{Create, Draft, Progress};
 use crate::Result;
 use crate::base::BaseSource;
 use crate::copy::{Copy, ResumeError};
-use crate::error::{Error, Problem};
+use crate::error::Problem;
 use crate::target::Target;
 
 impl Create {
@@ -43,45 +44,18 @@ impl Create {
         Draft::new(path, self.replace).map(drop)
     }
 
-    /// The header in a file of its own, where it is to have one. It has no name yet. Made before there is any data, so
-    /// that what finds no room for it has overwritten nothing.
-    pub(super) fn header_apart(&self, prepared: &Prepared) -> Result<Option<Draft>> {
-        let Some(path) = &self.header else {
-            return Ok(None);
-        };
+    /// The header in a file of its own, which has no name yet. Made before there is any data, so that what finds no room
+    /// for it has overwritten nothing.
+    pub(super) fn header_apart(&self, prepared: &Prepared, path: &Path) -> Result<Draft> {
         let draft = Draft::new(path, self.replace)?;
         draft.refuse_left()?;
         if let Some(aside) = draft.aside()? {
             self.tell(Progress::SetAside(&aside))?;
         }
         draft.set_size(prepared.bytes.len() as u64, false)?;
-        let put = self.put_prepared(Durable(draft.file()), prepared, PriorContents::IsZeros);
-        put.map_err(|source| draft::failed("write", &path.display().to_string(), source))?;
+        draft.write(|file| prepared.put(file, PriorContents::IsZeros))?;
         draft.sync()?;
-        Ok(Some(draft))
-    }
-
-    /// Gives the data its name, and then the header: as within one file, what has no header is no volume. Data that has
-    /// its name gets its header even where that name may not be durable: nothing else has its key. An old header is out
-    /// of the way meanwhile, since it would open onto what is not its data.
-    pub(super) fn publish_both(&self, data: Draft, header: Option<Draft>) -> Result<()> {
-        let Some(header) = header else {
-            return data.publish(self.replace);
-        };
-        let header = header.found_if_cut_off()?;
-        let aside = header.set_aside()?;
-        let published = data.publish(self.replace);
-        let has_name = |error: &Error| matches!(error.problem(), Problem::NameNotDurable(_));
-        let is_replaced = published.as_ref().err().is_none_or(has_name);
-        if is_replaced {
-            header.publish(self.replace)?;
-        }
-        match aside {
-            Some(aside) if is_replaced => aside.remove(),
-            Some(aside) => aside.put_back(),
-            None => {}
-        }
-        published
+        Ok(draft)
     }
 }
 
@@ -91,9 +65,10 @@ mod power_tests;
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::path::PathBuf;
 
     use super::*;
+    use crate::create::making::publish_both;
 
     /// The data has its name, and the header does not get its own: as where the program is killed between the two.
     #[test]
@@ -107,8 +82,7 @@ mod tests {
         std::fs::write(&header, "old header").unwrap();
         let new_header = Draft::new(&header, true).unwrap();
         std::fs::write(new_header.path(), "new header").unwrap();
-        let create = Create::new(folder.path().join("data")).header(&header);
-        let refused = create.publish_both(new_data, Some(new_header)).unwrap_err();
+        let refused = publish_both(new_data, Some(new_header), false).unwrap_err();
         assert_eq!(std::fs::read(&header).unwrap(), b"new data");
         assert_eq!(std::fs::read(&aside).unwrap(), b"old header");
         assert_eq!(std::fs::read(&new).unwrap(), b"new header");
@@ -129,12 +103,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [data, header, new] = ["data", "header", ".header.cryptline-new"].map(|name| folder.path().join(name));
         std::fs::write(&data, "old data").unwrap();
-        let create = Create::new(&data).replace(true).header(&header);
         let [new_data, new_header] = [&data, &header].map(|path| Draft::new(path, true).unwrap());
         std::fs::write(new_data.path(), "new data").unwrap();
         std::fs::write(new_header.path(), "new header").unwrap();
         std::fs::create_dir(&header).unwrap();
-        let refused = create.publish_both(new_data, Some(new_header)).unwrap_err();
+        let refused = publish_both(new_data, Some(new_header), true).unwrap_err();
         assert_eq!(std::fs::read(&data).unwrap(), b"new data");
         assert_eq!(std::fs::read(&new).unwrap(), b"new header");
         assert!(matches!(refused.problem(), Problem::HeaderKept(..)), "{refused}");
@@ -142,21 +115,20 @@ mod tests {
     }
 
     /// Old data with its header, and what is to replace both.
-    fn replacing(folder: &Path) -> ([PathBuf; 2], Create, [Draft; 2]) {
+    fn replacing(folder: &Path) -> ([PathBuf; 2], [Draft; 2]) {
         let [data, header] = ["data", "header"].map(|name| folder.join(name));
         std::fs::write(&data, "old data").unwrap();
         std::fs::write(&header, "old header").unwrap();
-        let create = Create::new(&data).replace(true).header(&header);
         let drafts = [&data, &header].map(|path| Draft::new(path, true).unwrap());
-        ([data, header], create, drafts)
+        ([data, header], drafts)
     }
 
     #[test]
     fn nothing_is_left_of_the_names_in_between() {
         let folder = tempfile::tempdir().unwrap();
-        let ([_, header], create, [new_data, new_header]) = replacing(folder.path());
+        let ([_, header], [new_data, new_header]) = replacing(folder.path());
         std::fs::write(new_header.path(), "new header").unwrap();
-        create.publish_both(new_data, Some(new_header)).unwrap();
+        publish_both(new_data, Some(new_header), true).unwrap();
         assert_eq!(std::fs::read(&header).unwrap(), b"new header");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
     }
@@ -164,9 +136,9 @@ mod tests {
     #[test]
     fn old_header_is_back_where_its_data_stays() {
         let folder = tempfile::tempdir().unwrap();
-        let ([data, header], create, [new_data, new_header]) = replacing(folder.path());
+        let ([data, header], [new_data, new_header]) = replacing(folder.path());
         std::fs::remove_file(new_data.path()).unwrap();
-        create.publish_both(new_data, Some(new_header)).unwrap_err();
+        publish_both(new_data, Some(new_header), true).unwrap_err();
         assert_eq!(std::fs::read(&data).unwrap(), b"old data");
         assert_eq!(std::fs::read(&header).unwrap(), b"old header");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::Result;
-use crate::copy::{Copy, CopyRemains, CopyTrouble, ResumeError};
+use crate::copy::ResumeError;
 use crate::durable;
 use crate::error::{Error, Problem};
 
@@ -78,10 +78,14 @@ impl Draft {
         }
     }
 
-    /// Tells if `other` is the same file.
-    pub fn is(&self, other: &File) -> bool {
+    /// Opens it once more, as long as it is the file of its name.
+    pub fn image(&self, read_only: bool) -> Result<Image> {
+        let image = Image::open(self.path(), read_only)?;
         let file = identity(self.file().metadata());
-        file.is_some() && file == identity(other.metadata())
+        if file.is_none() || file != identity(image.file().metadata()) {
+            return Err(Problem::Device(OpenError::busy(self.path())).into());
+        }
+        Ok(image)
     }
 
     /// Where it is for now.
@@ -92,28 +96,18 @@ impl Draft {
         }
     }
 
+    /// Tells if it stays until it is whole.
+    pub fn is_kept(&self) -> bool {
+        matches!(self.file, HeldDraft::Kept(..))
+    }
+
     /// Removes it, though it would be kept.
-    pub fn remove(self) {
+    pub fn remove(&self) {
         if let HeldDraft::Kept(file, path) = &self.file
             && is_at(file, path)
         {
             let _ = std::fs::remove_file(path);
         }
-    }
-
-    /// Why the copy that goes on later in it has ended. Nobody should go on with what is wrong already.
-    pub fn not_kept(self, trouble: CopyTrouble, copy: &Copy, name: &str) -> Error {
-        if let CopyTrouble::Changed | CopyTrouble::Differs { .. } = trouble {
-            self.remove();
-            return trouble.into_error(copy.source.name(), name, CopyRemains::Nothing);
-        }
-        trouble.into_kept(copy, name)
-    }
-
-    /// Bytes of it.
-    pub fn size(&self) -> Result<u64> {
-        let found = self.file().metadata().map_err(|error| failed("use", &self.name, error))?;
-        Ok(found.len())
     }
 
     /// Gives it its size, with or without space on disk.
@@ -207,6 +201,11 @@ impl Draft {
                 Err(failed(error))
             }
         }
+    }
+
+    /// Has `put` write to it, in the order of its flushes.
+    pub fn write(&self, put: impl FnOnce(&mut Durable<'_>) -> io::Result<()>) -> Result<()> {
+        put(&mut Durable(self.file())).map_err(|error| failed("write", &self.name, error))
     }
 
     /// Makes what was written durable.
@@ -405,7 +404,7 @@ fn exists(name: &str, holds: Option<&'static str>) -> Error {
     Problem::Exists { holds }.on(name)
 }
 
-pub(super) fn failed(action: &'static str, name: &str, error: io::Error) -> Error {
+fn failed(action: &'static str, name: &str, error: io::Error) -> Error {
     // Below a wrapper that names the temporary file, which is nobody's business.
     let kind = error.kind();
     let source = match error.get_ref().map(|inner| inner.source().map(ToString::to_string)) {

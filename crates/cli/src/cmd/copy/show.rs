@@ -69,6 +69,7 @@ impl Show {
                     )]);
                 }
                 Progress::Checking => shown.spin("Opening the new volume again ..."),
+                Progress::Step(_) => {}
                 _ => shown.clear(),
             }
             Ok(())
