@@ -29,30 +29,31 @@ use crate::window::{Slice, Window};
 use crate::{Result, Warning};
 
 /// A target that is open. All but memory is locked against others.
-pub(crate) enum Base {
+pub(crate) struct Base {
+    pub store: BaseStore,
+    /// Bytes that it has of that, where it is a part. No device lies between: whatever is laid over it begins further on.
+    pub range: Option<Range<u64>>,
+    /// Of the table that told where it is.
+    pub warnings: Vec<Warning>,
+}
+
+/// Medium of a base.
+pub(crate) enum BaseStore {
     /// A file or block device, whose smallest transfer is not known yet.
     Image(Image),
     /// Everything else.
     Device(BaseDevice),
-    /// A part of another one. No device lies between: whatever is laid over it begins further on.
-    Slice(Box<BasePart>),
 }
 
-/// A part of a base.
-pub(crate) struct BasePart {
-    of: Base,
-    range: Range<u64>,
-    /// Of the table that told where it is.
-    warning: Option<Warning>,
-}
-
-impl BasePart {
-    pub fn of(&self) -> &Base {
-        &self.of
+impl From<Image> for Base {
+    fn from(image: Image) -> Self {
+        Self { store: BaseStore::Image(image), range: None, warnings: Vec::new() }
     }
+}
 
-    pub fn range(&self) -> Range<u64> {
-        self.range.clone()
+impl From<BaseDevice> for Base {
+    fn from(device: BaseDevice) -> Self {
+        Self { store: BaseStore::Device(device), range: None, warnings: Vec::new() }
     }
 }
 
@@ -86,8 +87,8 @@ impl BaseSource {
             Self::Medium(_) | Self::Device(_) | Self::Image(_) if access.shared => {
                 Err(Problem::NotShareable.on(MEDIUM))
             }
-            Self::Image(image) => take(image).map(Base::Image),
-            other => other.open_device(access).map(Base::Device),
+            Self::Image(image) => take(image).map(Base::from),
+            other => other.open_device(access).map(Base::from),
         }
     }
 
@@ -169,7 +170,7 @@ impl Base {
             } else {
                 Image::open(path, access.read_only)
             };
-            return Ok(Self::Image(image?));
+            return Ok(image?.into());
         }
         if let Target::Slice(slice) = target {
             return Self::slice(slice, access);
@@ -191,65 +192,54 @@ impl Base {
         if access.direct == DirectMode::On && matches!(device.info, BaseInfo::Nbd { .. } | BaseInfo::Rbd { .. }) {
             return Err(Problem::Elsewhere.on(target));
         }
-        Ok(Self::Device(device))
+        Ok(device.into())
     }
 
     fn slice(slice: &Slice, access: Access) -> Result<Self> {
         let of = Self::open(&slice.of, access)?;
-        let sector = match &of {
-            Self::Image(image) => sector_of(image),
-            Self::Device(device) => device.table_sector,
-            Self::Slice(_) => None,
+        let sector = match &of.store {
+            _ if of.range.is_some() => None,
+            BaseStore::Image(image) => sector_of(image),
+            BaseStore::Device(device) => device.table_sector,
         };
         let name = slice.of.to_string();
         let (range, warning) = slice.window.find(of.reader()?, of.size(), sector, &name)?;
-        Ok(Self::Slice(Box::new(BasePart { of, range, warning })))
-    }
-
-    /// Itself, or what it is a part of, and which part.
-    pub fn into_whole(self, warnings: &mut Vec<Warning>) -> (Self, Option<Range<u64>>) {
-        let Self::Slice(part) = self else {
-            return (self, None);
-        };
-        let BasePart { of, range, warning } = *part;
-        warnings.extend(warning);
-        let (whole, outer) = of.into_whole(warnings);
-        let start = outer.map_or(0, |outer| outer.start);
-        (whole, Some(start + range.start..start + range.end))
+        let start = of.start();
+        let warnings = of.warnings.into_iter().chain(warning).collect();
+        Ok(Self { store: of.store, range: Some(start + range.start..start + range.end), warnings })
     }
 
     /// Its first byte on what it is a part of.
     pub fn start(&self) -> u64 {
-        match self {
-            Self::Slice(part) => part.of.start() + part.range.start,
-            _ => 0,
-        }
+        self.range.as_ref().map_or(0, |range| range.start)
     }
 
     /// Bytes on it.
     pub fn size(&self) -> u64 {
-        match self {
-            Self::Image(image) => image.size(),
-            Self::Device(device) => device.gate.geometry().size,
-            Self::Slice(part) => part.range.end - part.range.start,
+        match (&self.range, &self.store) {
+            (Some(range), _) => range.end - range.start,
+            (None, BaseStore::Image(image)) => image.size(),
+            (None, BaseStore::Device(device)) => device.gate.geometry().size,
         }
     }
 
-    /// The file of an image.
+    /// The file of an image, from its first byte on.
     pub fn file(&self) -> Option<&File> {
-        match self {
-            Self::Image(image) => Some(image.file()),
-            Self::Device(_) => None,
-            Self::Slice(part) => part.of.file(),
+        match &self.store {
+            BaseStore::Image(image) => Some(image.file()),
+            BaseStore::Device(_) => None,
         }
     }
 
     /// Its bytes, to read a header from.
     pub fn reader(&self) -> Result<Box<dyn ReadSeek + '_>> {
-        Ok(match self {
-            Self::Image(image) => Box::new(image.file()),
-            Self::Device(device) => Box::new(GateBytes::new(&device.gate)?),
-            Self::Slice(part) => Box::new(WindowBytes::new(part.of.reader()?, part.range.clone())),
+        let whole: Box<dyn ReadSeek + '_> = match &self.store {
+            BaseStore::Image(image) => Box::new(image.file()),
+            BaseStore::Device(device) => Box::new(GateBytes::new(&device.gate)?),
+        };
+        Ok(match &self.range {
+            Some(range) => Box::new(WindowBytes::new(whole, range.clone())),
+            None => whole,
         })
     }
 }

@@ -156,10 +156,8 @@ impl Making<'_> {
     fn lay(&self, zeroes: Zeroes) -> Result<Gate> {
         let base = match &self.site {
             Site::New { draft, grows, .. } if self.header.is_none() => return file_gate(draft.image(false)?, *grows),
-            Site::New { draft, .. } => Base::Image(draft.image(false)?),
-            Site::There { device, .. } => {
-                Base::Device(BaseSource::Device(device.gate.clone()).open_device(Access::default())?)
-            }
+            Site::New { draft, .. } => Base::from(draft.image(false)?),
+            Site::There { device, .. } => BaseSource::Device(device.gate.clone()).open(Access::default())?,
         };
         match &self.header {
             Some(header) => header.create.volume(base, &self.name, &header.prepared, zeroes),

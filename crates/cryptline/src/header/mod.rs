@@ -33,7 +33,7 @@ use cryptline_luks::{Area, KdfLimits, UnlockOptions};
 use cryptline_sys::SecretBuf;
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::base::{Access, Base, BaseSource};
+use crate::base::{Access, Base, BaseSource, BaseStore};
 use crate::bytes::{GateBytes, WindowBytes};
 use crate::create::{Durable, Observer, Progress};
 use crate::error::Problem;
@@ -449,31 +449,25 @@ trait HeaderDevice: Read + Write + Seek {}
 impl<T: Read + Write + Seek> HeaderDevice for T {}
 
 fn bytes_of(base: &Base) -> Result<Box<dyn HeaderDevice + '_>> {
-    Ok(match base {
-        Base::Image(image) => Box::new(Durable(image.file())),
-        Base::Device(device) => Box::new(GateBytes::new(&device.gate)?),
-        Base::Slice(part) => Box::new(WindowBytes::new(bytes_of(part.of())?, part.range())),
+    let whole: Box<dyn HeaderDevice + '_> = match &base.store {
+        BaseStore::Image(image) => Box::new(Durable(image.file())),
+        BaseStore::Device(device) => Box::new(GateBytes::new(&device.gate)?),
+    };
+    Ok(match &base.range {
+        Some(range) => Box::new(WindowBytes::new(whole, range.clone())),
+        None => whole,
     })
 }
 
 /// Tells the file system that overwritten key material needs no place, so that what lies under a file that is copied when
 /// it is written does not keep the old bytes for it. Some cannot be told.
 fn give_back(base: &Base, freed: &[Area]) {
-    let file = match base {
-        Base::Image(image) => image.file(),
-        Base::Slice(part) => {
-            let start = part.range().start;
-            let moved = freed.iter().map(|extent| Area { offset: extent.offset + start, ..*extent });
-            return give_back(part.of(), &moved.collect::<Vec<_>>());
-        }
-        Base::Device(_) => return,
-    };
-    if !file.metadata().is_ok_and(|found| found.is_file()) {
+    let Some(file) = base.file().filter(|file| file.metadata().is_ok_and(|found| found.is_file())) else {
         return;
-    }
+    };
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     for extent in freed {
-        let _ = fallocate(file, hole, extent.offset, extent.size);
+        let _ = fallocate(file, hole, base.start() + extent.offset, extent.size);
     }
 }
 

@@ -306,5 +306,5 @@ fn open_detached(path: &Path, base: &Base) -> Result<Base> {
     if data.is_some() && std::fs::metadata(path).map(identity).ok() == data {
         return Err(Problem::HeaderIsTarget.into());
     }
-    Ok(Base::Image(Image::open(path, true)?))
+    Ok(Image::open(path, true)?.into())
 }

@@ -19,7 +19,7 @@ use cryptline_engine::layer::{
 };
 
 use super::{BlockRules, Open, partition};
-use crate::base::Base;
+use crate::base::{Base, BaseStore};
 use crate::error::{Error, Problem};
 use crate::info::{BaseInfo, Info, SmallWrites, VolumeKind};
 use crate::keys::with_keys;
@@ -66,13 +66,14 @@ pub(super) struct SegmentCrypt {
 impl StackPlan {
     /// Lays the parts of `bases` one behind the other, and the ciphers over them.
     pub fn build(mut self, bases: Vec<Base>, mut open: Open, mut warnings: Vec<Warning>) -> Result<Volume> {
-        let bases = self.move_into_slices(bases, &mut warnings)?;
+        self.move_into_slices(&bases)?;
         let sector = self.largest_sector();
         let block = open.blocks.checked(sector)?;
         let border = self.border();
         let mut bottoms = Vec::with_capacity(bases.len());
         for (number, base) in bases.into_iter().enumerate() {
-            bottoms.push(self.bottom(number, base, (block, border), &open, &mut warnings)?);
+            warnings.extend(base.warnings);
+            bottoms.push(self.bottom(number, base.store, (block, border), &open, &mut warnings)?);
         }
         let mut info = self.info(&bottoms, sector, &open);
         let faults = Arc::new(FaultPlan(std::mem::take(&mut open.faults)));
@@ -105,18 +106,15 @@ impl StackPlan {
         Ok(Volume::new(gate, info, without_repeats(warnings), keeps_blocks))
     }
 
-    /// The bases as a whole; what lies on a part of one begins further on, and ends there.
-    fn move_into_slices(&mut self, bases: Vec<Base>, warnings: &mut Vec<Warning>) -> Result<Vec<Base>> {
-        let mut whole = Vec::with_capacity(bases.len());
-        for (number, base) in bases.into_iter().enumerate() {
-            let (base, slice) = base.into_whole(warnings);
-            whole.push(base);
-            let Some(slice) = slice else { continue };
+    /// Has what lies on a part of a base begin further on, and end there.
+    fn move_into_slices(&mut self, bases: &[Base]) -> Result<()> {
+        for (number, base) in bases.iter().enumerate() {
+            let Some(slice) = &base.range else { continue };
             for part in self.parts.iter_mut().filter(|part| part.base == number) {
-                part.move_into(&slice).map_err(|error| error.on(&self.source))?;
+                part.move_into(slice).map_err(|error| error.on(&self.source))?;
             }
         }
-        Ok(whole)
+        Ok(())
     }
 
     /// Bytes in the largest cipher sector; those of a plain sector where nothing is encrypted.
@@ -210,15 +208,14 @@ impl StackPlan {
     fn bottom(
         &self,
         number: usize,
-        base: Base,
+        store: BaseStore,
         (block, border): (Option<u32>, u32),
         open: &Open,
         warnings: &mut Vec<Warning>,
     ) -> Result<Bottom> {
         let parts = || self.parts.iter().filter(|part| part.base == number);
-        match base {
-            Base::Slice(_) => unreachable!("what lies on a part was moved"),
-            Base::Device(device) => {
+        match store {
+            BaseStore::Device(device) => {
                 let mut is_atomic = matches!(device.info, BaseInfo::Btt { .. });
                 for part in parts() {
                     device.check_sectors(part.unit(None).min(border))?;
@@ -229,7 +226,7 @@ impl StackPlan {
                 warnings.extend(device.warnings);
                 Ok(Bottom { gate: open.access.gate(device.gate), info: device.info, is_atomic })
             }
-            Base::Image(image) => {
+            BaseStore::Image(image) => {
                 let units = parts().map(|part| part.unit(block));
                 let unit = units.min().unwrap_or(border).min(border);
                 let mut device = image.into_device(unit, open.access.direct)?;

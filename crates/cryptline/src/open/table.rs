@@ -161,7 +161,7 @@ impl Devices {
         if let Some(number) = self.opened.iter().position(is_same) {
             return Ok(number);
         }
-        let base = Base::Device(BaseDevice::blank(what, self.size, self.access.read_only)?);
+        let base = BaseDevice::blank(what, self.size, self.access.read_only)?.into();
         Ok(self.push(DeviceName::Blank(what), base))
     }
 
