@@ -27,6 +27,11 @@ pub trait Dialogue {
         Ok(())
     }
 
+    /// Sends a part of a write, and never the rest.
+    fn break_off(&mut self, _asked: &Asked, _data: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
     /// The next answer, and to which request; it is waited for as long as the client has patience.
     fn hear(&mut self) -> io::Result<(u64, Outcome)>;
 }
@@ -89,6 +94,16 @@ impl<'a, F: FnMut() -> io::Result<Box<dyn Dialogue>>> Actor<'a, F> {
                 std::thread::sleep(time);
             }
             Step::Leave => self.leave("as it likes"),
+            Step::BreakOff(place) => self.break_off(Asked::Write { place, durable: false }),
+            Step::Garble => {
+                self.turn(step);
+                self.leave("it has talked nonsense");
+            }
+            Step::AskNoMore => {
+                self.turn(step);
+                self.settle();
+                self.leave("it has heard all");
+            }
             Step::Halt | Step::Return | Step::Cache(_) => self.turn(step),
             request => self.send(Asked::of(request).expect("all others are requests")),
         }
@@ -119,6 +134,15 @@ impl<'a, F: FnMut() -> io::Result<Box<dyn Dialogue>>> Actor<'a, F> {
                 self.lost(&error);
             }
         }
+    }
+
+    fn break_off(&mut self, asked: Asked) {
+        let Some(dialogue) = &mut self.dialogue else { return };
+        let (flying, data) = self.judge.ask(asked);
+        // Its connection may have ended, which is no news.
+        let _ = dialogue.break_off(&asked, &data);
+        self.judge.given_up(&flying);
+        self.leave("in the midst of a write");
     }
 
     fn settle(&mut self) {

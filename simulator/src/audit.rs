@@ -13,7 +13,7 @@
 use std::collections::HashSet;
 
 use crate::cells::{Cells, SECTOR};
-use crate::history::{Place, SECTORS};
+use crate::history::Place;
 use crate::sim;
 
 /// A moment; later ones are larger.
@@ -76,7 +76,7 @@ pub struct Export {
 impl Export {
     /// An export that its write 0 has filled.
     pub fn new(id: u64, cells: Cells) -> Self {
-        let (all, count) = (cells.count(), cells.within(SECTORS));
+        let (all, count) = (cells.count(), cells.used());
         let mut export = Self {
             id,
             cells,
@@ -193,6 +193,9 @@ impl Export {
         ended: Tick,
         stands: impl Fn(&Write, bool, Tick) -> bool,
     ) -> Result<(), String> {
+        if !self.cells.is_audited(cell) {
+            return Ok(());
+        }
         let marks = &self.marks[cell];
         let at = self.cells.cell(cell).start;
         let is_over = |write: &Write| {

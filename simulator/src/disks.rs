@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::audit::{Export, fill};
 use crate::cells::{Cells, SECTOR};
 use crate::copy;
-use crate::history::{Door, Faults, History, MORE, SECTORS};
+use crate::history::{Door, Faults, History, SECTORS};
 use crate::media::Media;
 use crate::sim;
 use crate::stack::{Bed, Stack, after_crash};
@@ -26,9 +26,10 @@ pub const SIZE: usize = SECTORS * SECTOR;
 pub struct Disks {
     pub media: &'static Media,
     pub copies: copy::Place,
-    folder: TempDir,
+    /// Folder of the sockets: in memory where possible, since each history makes new ones.
+    sockets: PathBuf,
     beds: Vec<(Stack, Bed)>,
-    _memory: Option<TempDir>,
+    _folders: (TempDir, Option<TempDir>),
 }
 
 /// The disks of a history.
@@ -47,6 +48,13 @@ pub struct Left {
     promises: Export,
 }
 
+impl Left {
+    /// Leftovers of a power cut in the middle of a sync of the only file.
+    pub fn of_a_sync(image: FileContent, promises: &Export) -> Self {
+        Self { what: "in the middle of a sync".to_owned(), images: vec![image], promises: promises.clone() }
+    }
+}
+
 impl Disks {
     pub fn new() -> io::Result<Self> {
         let program = std::env::current_exe()?;
@@ -54,9 +62,9 @@ impl Disks {
         let memory = Path::new("/dev/shm").is_dir().then(|| TempDir::new_in("/dev/shm")).transpose()?;
         let folders = [folder.path(), memory.as_ref().map_or(folder.path(), TempDir::path)];
         let media = Media::new();
-        let fill = |gate: &Gate| {
+        let fill = |gate: &Gate, size: usize| {
             // Write 0.
-            let mut data = Buffer::alloc(SIZE).expect("memory");
+            let mut data = Buffer::alloc(size).expect("memory");
             fill(&mut data, 0, 0, 0);
             for request in [Request::write(0, data, true, 0), Request::flush(0)] {
                 finish(gate, media.machine().backend(), request).expect("it is written");
@@ -64,7 +72,7 @@ impl Disks {
         };
         let mut beds = Vec::new();
         for stack in Stack::all() {
-            match Bed::new(stack, folders, media, fill) {
+            match Bed::new(stack, folders, media, |gate| fill(gate, stack.size())) {
                 Ok(bed) => beds.push((stack, bed)),
                 // Not every file system can be gone around.
                 Err(why) if stack.is_direct() => eprintln!("SKIP {stack:?}: {why}"),
@@ -72,8 +80,9 @@ impl Disks {
             }
         }
         let copies = copy::Place::new(media, folders[1])?;
-        sim::ask_of_syncs(media);
-        Ok(Self { media, copies, folder, beds, _memory: memory })
+        sim::ask_of_files(media);
+        let sockets = folders[1].to_owned();
+        Ok(Self { media, copies, sockets, beds, _folders: (folder, memory) })
     }
 
     /// Lays out the disks of a history. The stack is the first of all, where its own cannot be had here.
@@ -98,7 +107,7 @@ impl Disks {
 
     /// A path for a socket.
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.sockets.join(name)
     }
 
     /// The same, at which nothing is yet.
@@ -120,8 +129,9 @@ impl Laid<'_> {
         let is_sound_below = rbd.is_none_or(|habits| !habits.can_fail());
         let export = |number: usize| {
             let cells = match doors[number] {
-                Door::Nbd | Door::VhostUser => Cells::sectors(SECTORS + MORE),
-                Door::Mount => Cells::odd(SECTORS + MORE, sim::mix(&[self.history.seed, number as u64])),
+                _ if number == 0 && self.stack == Stack::Wide => Cells::wide(),
+                Door::Nbd | Door::VhostUser => Cells::sectors(),
+                Door::Mount => Cells::odd(sim::mix(&[self.history.seed, number as u64])),
             };
             Export::new(number as u64, cells)
         };
@@ -193,6 +203,17 @@ impl Laid<'_> {
         std::iter::once(left("nothing", nothing)).chain(differs.then(|| left("some", some))).collect()
     }
 
+    /// Has the power fail in the middle of one of the first syncs of a mapping. What takes that, once it was so.
+    pub fn cut_in_a_sync(&self) -> impl Fn() -> Option<FileContent> + Send + use<> {
+        let machine = self.disks.media.machine();
+        if self.bed.is_mapped() {
+            let chance = sim::mix(&[self.history.seed, 11]);
+            let count = u32::try_from(chance % 20).expect("few");
+            machine.fail_power_at(count, Survivors::Some(chance));
+        }
+        move || machine.take_left()
+    }
+
     /// Judges what a power cut has left of the files.
     pub fn look(&self, left: Left) -> Result<(), String> {
         let Left { images, mut promises, .. } = left;
@@ -205,7 +226,7 @@ impl Laid<'_> {
         machine.reset(Temper::default());
         self.bed.attach(&images);
         let gate = self.bed.look()?;
-        let len = usize::try_from(gate.size()).expect("small").min(SIZE + MORE * SECTOR);
+        let len = usize::try_from(gate.size()).expect("small").min(promises.cells.sizes()[1]);
         let read = Request::read(0, Buffer::alloc(len).expect("memory"), 0);
         match finish(&gate, machine.backend(), read) {
             Ok(Some(bytes)) => promises.left(&bytes),

@@ -429,6 +429,7 @@ impl Dialogue for Guest {
             Asked::Discard(_) => self.put(kind::DISCARD, 0, &range(asked, 0), 0),
             Asked::Flush => self.put(kind::FLUSH, 0, &[], 0),
             Asked::Size => unreachable!("a machine is told it when it comes"),
+            Asked::Status(_) | Asked::Odd(_) => unreachable!("only clients of NBD ask that"),
         };
         self.chance.dawdle();
         // Several become known at once, now and then.

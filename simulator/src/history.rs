@@ -139,6 +139,8 @@ pub enum Nature {
     Evict,
     /// Another program, which has had the file open all the time, syncs it.
     ForeignSync,
+    /// The same program reads the file through the cache.
+    ForeignRead,
 }
 
 /// A client of an export.
@@ -174,6 +176,10 @@ pub enum Step {
     },
     Discard(Place),
     Flush,
+    /// Asks what of a place is zeros.
+    Status(Place),
+    /// Asks for what is no request.
+    Odd(Odd),
     /// Asks how large the disk is.
     Size,
     /// Waits for all answers.
@@ -182,12 +188,37 @@ pub enum Step {
     Pause(Duration),
     /// Goes away without a word, and comes again.
     Leave,
+    /// The same, in the midst of a write.
+    BreakOff(Place),
+    /// The same, once it has sent bytes that are no request.
+    Garble,
+    /// Says that it asks no more, hears all answers, and comes again.
+    AskNoMore,
     /// A machine stops its queues, with whatever is under way, and starts them again.
     Halt,
     /// Its front-end goes without a word and comes again, with what is under way, where it keeps that.
     Return,
     /// Turns the write cache on or off.
     Cache(bool),
+}
+
+/// A request that a server has to refuse, and that changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Odd {
+    /// A write that begins within a block.
+    Unaligned,
+    /// A write whose second half is behind the end.
+    Behind,
+    /// A zeroing of such a place.
+    ZeroBehind,
+    /// A read of a place that is around the end of all numbers.
+    FarAway,
+    /// A command that nobody has defined.
+    Unknown,
+}
+
+impl Odd {
+    const ALL: [Self; 5] = [Self::Unaligned, Self::Behind, Self::ZeroBehind, Self::FarAway, Self::Unknown];
 }
 
 /// Numbers drawn one after the other.
@@ -231,18 +262,25 @@ impl History {
             copy: None,
         };
         let mut draw = Draw(mix(&[seed, 109]), 0);
-        if draw.one_in(MOUNTS) { history.mounted(&mut draw) } else { history.with_machines() }
+        let mut history = if draw.one_in(MOUNTS) { history.mounted(&mut draw) } else { history.with_own_steps() };
+        if history.stack == Stack::Wide && history.doors[0] != Door::Nbd {
+            // Neither the kernel of the simulator's mounts nor its machines cut what is larger than their buffers.
+            history.stack = Stack::HelpedXts;
+        }
+        history
     }
 
-    /// The same, with steps that only machines have, for those clients that are some.
-    fn with_machines(mut self) -> Self {
+    /// The same, with steps that only machines have, for those clients that are some, and those that only NBD has, for others.
+    fn with_own_steps(mut self) -> Self {
         if self.doors.contains(&Door::VhostUser) {
             // A machine has its disks on files and on the NBD server below.
             self.rbd = None;
         }
         for (number, client) in (0..).zip(&mut self.clients) {
-            if self.doors[client.export] == Door::VhostUser {
-                be_a_machine(&mut Draw(mix(&[self.seed, 110, number]), 0), &mut client.steps);
+            let mut draw = Draw(mix(&[self.seed, 110, number]), 0);
+            match self.doors[client.export] {
+                Door::VhostUser => be_a_machine(&mut draw, &mut client.steps),
+                _ => be_a_client_of_nbd(&mut draw, &mut client.steps),
             }
         }
         self
@@ -322,6 +360,21 @@ fn doors(draw: &mut Draw) -> [Door; EXPORTS] {
     }
 }
 
+/// Puts steps between the others that only NBD has.
+fn be_a_client_of_nbd(draw: &mut Draw, steps: &mut Vec<Step>) {
+    for _ in 0..draw.below(6) {
+        let step = match draw.below(8) {
+            0..=2 => Step::Status(place(draw)),
+            3 | 4 => Step::Odd(Odd::ALL[draw.below(Odd::ALL.len() as u64) as usize]),
+            5 => Step::BreakOff(place(draw)),
+            6 => Step::AskNoMore,
+            _ => Step::Garble,
+        };
+        let at = draw.below(1 + steps.len() as u64) as usize;
+        steps.insert(at, step);
+    }
+}
+
 /// Puts steps between the others that only a machine has.
 fn be_a_machine(draw: &mut Draw, steps: &mut Vec<Step>) {
     for _ in 0..draw.below(5) {
@@ -382,9 +435,10 @@ fn nature(draw: &mut Draw, fails: bool) -> Vec<(Duration, Nature)> {
     let count = draw.below(8);
     let mut one = |_| {
         at += Duration::from_micros(draw.below(6_000));
-        let nature = match draw.below(4) {
+        let nature = match draw.below(5) {
             0 | 1 => Nature::WriteBack { fails: fails && draw.one_in(2) },
             2 => Nature::Evict,
+            3 => Nature::ForeignRead,
             _ => Nature::ForeignSync,
         };
         (at, nature)

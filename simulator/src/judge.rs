@@ -8,9 +8,8 @@
 
 use rustix::io::Errno;
 
-use crate::audit::{Content, End, Tick, fill};
-use crate::cells::SECTOR;
-use crate::history::{Door, MORE, Place, SECTORS, Step};
+use crate::audit::{Content, End, Export, Tick, fill};
+use crate::history::{Door, Odd, Place, Step};
 use crate::points::{Point, sometimes};
 use crate::sim;
 use crate::workers;
@@ -38,6 +37,10 @@ pub enum Asked {
     },
     Discard(Place),
     Flush,
+    /// Which bytes are zeros for sure: 1 for each that is, and 0 for others.
+    Status(Place),
+    /// A thing that is to be refused.
+    Odd(Odd),
     /// How many bytes the disk has.
     Size,
 }
@@ -51,6 +54,8 @@ impl Asked {
             Step::Zero { place, fast, may_unmap, durable } => Self::Zero { place, fast, may_unmap, durable },
             Step::Discard(place) => Self::Discard(place),
             Step::Flush => Self::Flush,
+            Step::Status(place) => Self::Status(place),
+            Step::Odd(odd) => Self::Odd(odd),
             Step::Size => Self::Size,
             _ => return None,
         })
@@ -58,8 +63,9 @@ impl Asked {
 
     pub fn place(&self) -> Place {
         match *self {
-            Self::Read(place) | Self::Discard(place) | Self::Write { place, .. } | Self::Zero { place, .. } => place,
-            Self::Flush | Self::Size => Place { first: 0, count: 0 },
+            Self::Read(place) | Self::Discard(place) | Self::Status(place) => place,
+            Self::Write { place, .. } | Self::Zero { place, .. } => place,
+            Self::Flush | Self::Odd(_) | Self::Size => Place { first: 0, count: 0 },
         }
     }
 
@@ -78,7 +84,7 @@ impl Asked {
             Self::Write { .. } => Some(Content::Pattern),
             Self::Zero { .. } => Some(Content::Zeros),
             Self::Discard(_) => Some(Content::Unknown),
-            Self::Read(_) | Self::Flush | Self::Size => None,
+            Self::Read(_) | Self::Flush | Self::Status(_) | Self::Odd(_) | Self::Size => None,
         }
     }
 
@@ -136,6 +142,8 @@ impl Flying {
         match (self.asked, self.write) {
             (_, Some(number)) => format!("write #{number}"),
             (Asked::Read(place), _) => format!("read {}+{}", place.first, place.count),
+            (Asked::Status(place), _) => format!("status of {}+{}", place.first, place.count),
+            (Asked::Odd(odd), _) => format!("request that is none ({odd:?})"),
             (Asked::Size, _) => "size".to_owned(),
             _ => "flush".to_owned(),
         }
@@ -178,8 +186,8 @@ impl Judge<'_> {
     pub fn in_room(&self, asked: Asked) -> Asked {
         let world = self.world.lock();
         let Known { audit, told, .. } = &world.exports[self.export];
-        let (first, all, place) = (audit.cells.within(SECTORS), audit.cells.count(), asked.place());
-        if place.count == 0 || told.1 < ((SECTORS + MORE) * SECTOR) as u64 || self.export != 0 {
+        let (first, all, place) = (audit.cells.used(), audit.cells.count(), asked.place());
+        if place.count == 0 || first == all || told.1 < audit.cells.sizes()[1] as u64 || self.export != 0 {
             return asked;
         }
         let at = first + place.first % (all - first);
@@ -223,6 +231,7 @@ impl Judge<'_> {
         let export = self.export;
         let mut world = self.world.lock();
         let world = &mut *world;
+        world.take_cut();
         let error = outcome.as_ref().err().copied();
         let (told, what) = (|| error.map_or("OK".to_owned(), |error| format!("{error:?}")), || flying.name());
         if workers::tells_all() {
@@ -235,7 +244,11 @@ impl Judge<'_> {
             let took = (sim::now() - flying.at) / 1_000_000;
             found.push(format!("A7: {} of the healthy export {export} took {took} ms", what()));
         }
-        let is_refusal = is_refusal(&outcome);
+        let is_odd = matches!(flying.asked, Asked::Odd(_));
+        if is_odd && outcome.is_ok() {
+            found.push(format!("A2: {} of export {export} is done", what()));
+        }
+        let is_refusal = is_odd || is_refusal(&outcome);
         if known.is_sound && !known.is_unwell && outcome.is_err() && !is_refusal && !world.is_stopping {
             found.push(format!("A9: {} of export {export} fails without a cause: {}", what(), told()));
         }
@@ -280,6 +293,10 @@ impl Judge<'_> {
                 let wrong = known.audit.read(place.first, &bytes, flying.sent, lost).err()?;
                 return Some(format!("A1: client {}, {}: {wrong}", self.client, flying.name()));
             }
+            (Asked::Status(place), _, Ok(zeros)) => {
+                let wrong = judge_zeros(&mut known.audit, place, &zeros, flying.sent, lost).err()?;
+                return Some(format!("A1: client {}, {}: {wrong}", self.client, flying.name()));
+            }
             (Asked::Size, _, Ok(bytes)) => {
                 let told = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
                 let (since, has) = known.size;
@@ -298,4 +315,18 @@ impl Judge<'_> {
         }
         None
     }
+}
+
+/// Judges which bytes of a place are said to be zeros: a cell all of which is so was read.
+fn judge_zeros(audit: &mut Export, place: Place, zeros: &[u8], sent: Tick, lost: bool) -> Result<(), String> {
+    let start = audit.cells.range(place).start;
+    for number in place.first..place.first + place.count {
+        let cell = audit.cells.cell(number);
+        let said = zeros.get(cell.start - start..cell.end - start).unwrap_or_default();
+        if !said.is_empty() && said.iter().all(|byte| *byte == 1) {
+            sometimes(Point::ToldZeros);
+            audit.read(number, &vec![0; cell.len()], sent, lost)?;
+        }
+    }
+    Ok(())
 }

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cryptline_serve::StopHandle;
-use cryptline_serve::lane::{Poll, Why};
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::vhost_user::{FrontEnds, VhostDisk, VhostServer, VhostServerOptions};
 
@@ -48,7 +47,7 @@ impl Play<'_> {
         let world = Arc::clone(self.world);
         let options = VhostServerOptions {
             backend: self.laid.disks.media.backend(),
-            poll: Poll::Never(Why::Asked),
+            poll: self.poll(),
             grace: GRACE,
             log: Arc::new(move |event| world.say(|| format!("machines: {event}"))),
         };

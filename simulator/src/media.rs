@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::history::Careless;
 use crate::points::{Point, sometimes};
-use crate::sim::{self, Held, Syncs};
+use crate::sim::{self, Files, Held};
 
 /// A ring over a silent medium waits so long, unless it speaks again: nothing else must end that wait by chance.
 const SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -169,7 +169,7 @@ fn point_of(io: &Io, result: Result<usize, Errno>) -> Option<Point> {
     }
 }
 
-impl Syncs for Media {
+impl Files for Media {
     fn sync(&self, file: &File) -> Option<io::Result<()>> {
         if !sim::bypass(|| self.machine.watches(file)) {
             return None;
@@ -177,6 +177,10 @@ impl Syncs for Media {
         self.take_time(file, true);
         self.begin_step();
         sim::bypass(|| self.machine.synced(file))
+    }
+
+    fn seek(&self, file: BorrowedFd<'_>, offset: usize, hole: bool) -> Option<Result<usize, Errno>> {
+        sim::bypass(|| self.machine.seek(file, offset, hole))
     }
 }
 

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use cryptline_serve::StopHandle;
 use cryptline_serve::fuse::{FuseOptions, FuseSession, MountedOver, Nodes};
-use cryptline_serve::lane::{Poll, Why};
 use cryptline_serve::stats::ExportStats;
 use cryptline_testkit::fuse::{about, first_word, sockets};
 use rustix::io::Errno;
@@ -164,7 +163,7 @@ impl Play<'_> {
         let (world, cut) = (Arc::clone(self.world), Arc::clone(&kernel));
         let options = FuseOptions {
             backend: self.laid.disks.media.backend(),
-            poll: Poll::Never(Why::Asked),
+            poll: self.poll(),
             cached: false,
             queues: None,
             grace: GRACE,

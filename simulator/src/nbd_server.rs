@@ -8,7 +8,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cryptline_nbd::TlsMode;
-use cryptline_serve::lane::{Poll, Why};
 use cryptline_serve::nbd::{Export, Exports, Listener, NbdServer, NbdServerOptions};
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::{Flushed, StopHandle};
@@ -45,7 +44,7 @@ impl Play<'_> {
         let world = Arc::clone(self.world);
         let options = NbdServerOptions {
             backend: self.laid.disks.media.backend(),
-            poll: Poll::Never(Why::Asked),
+            poll: self.poll(),
             tls: None,
             max_connections: self.history.clients.len() + 1,
             max_lanes: usize::MAX,

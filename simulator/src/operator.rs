@@ -59,6 +59,7 @@ fn flush(world: &World, server: &NbdServer, export: usize) {
     let (sent, after_loss) = world.lock().exports[export].moment();
     let Some((_, flushed)) = server.flush(Some(&format!("e{export}"))).pop() else { return };
     let mut world = world.lock();
+    world.take_cut();
     world.say(format!("export {export} is flushed: {flushed:?}"));
     let known = &mut world.exports[export];
     match flushed {
@@ -84,6 +85,7 @@ fn remove(world: &World, server: &NbdServer, export: usize, now: bool) {
     let removed = server.remove(&format!("e{export}"), now);
     let took = Duration::from_nanos(sim::now() - began);
     let mut world = world.lock();
+    world.take_cut();
     world.say(format!("export {export} is removed: {removed:?}"));
     if took > STOPS_WITHIN {
         world.find(format!("A8: export {export} was removed after {took:?}"));

@@ -28,6 +28,8 @@ points! {
     SpokeAgain: "a silent medium spoke again to a ring that waited",
     AddedAgain: "an export was added again",
     CutUnderWay: "a power cut came while a write was under way",
+    ToldZeros: "a place was told to be zeros",
+    CutInSync: "a power cut came in the middle of a sync of a mapping",
     HaltedBusy: "a queue was stopped with requests under way",
     CameBackBusy: "in-flight memory brought back requests",
     CacheOffBusy: "the write cache was turned off with requests under way",

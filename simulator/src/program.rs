@@ -106,6 +106,7 @@ fn encode(asked: &Asked, range: &Range<usize>) -> (Form, u32, Vec<u64>) {
         }
         Asked::Flush => (Form::Empty, code::FSYNC, vec![0, 0]),
         Asked::Size => (Form::Size, code::GETATTR, vec![0, 0]),
+        Asked::Status(_) | Asked::Odd(_) => unreachable!("only clients of NBD ask that"),
     }
 }
 

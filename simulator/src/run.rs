@@ -79,7 +79,7 @@ impl Stage {
             return copy::run(&self.disks.copies, history, plan);
         }
         let laid = self.disks.lay(history);
-        let world = World::new(laid.known());
+        let world = World::new(laid.known(), laid.cut_in_a_sync());
         let open_before = descriptors();
         let happen = || Play { laid: &laid, history, world: &world }.happen();
         let (last, ended) = sim::simulate(history.seed, PATIENCE, happen);
@@ -89,7 +89,7 @@ impl Stage {
             inner.findings.push(format!("A10: threads are left\n{left}"));
         } else {
             let at_last = laid.cut("at last", &inner.exports[0].audit);
-            for left in std::mem::take(&mut inner.cut).into_iter().chain(at_last) {
+            for left in std::mem::take(&mut inner.cuts).into_iter().chain(at_last) {
                 let what = left.what.clone();
                 if let Err(wrong) = laid.look(left) {
                     inner.findings.push(format!("A4: after a power cut {what}: {wrong}"));
@@ -180,7 +180,11 @@ impl Play<'_> {
         let export = client.export;
         let name = format!("e{export}");
         match (self.history.doors[export], mount) {
-            (Door::Nbd, _) => Ok(Box::new(Connection::open(&self.laid.disks.path(NBD), &name)?)),
+            (Door::Nbd, _) => {
+                let cells = self.world.lock().exports[export].audit.cells.clone();
+                let structured = sim::mix(&[self.history.seed, 114, number as u64]).is_multiple_of(2);
+                Ok(Box::new(Connection::open(&self.laid.disks.path(NBD), &name, cells, structured)?))
+            }
             (Door::Mount, Some(kernel)) => {
                 let cells = self.world.lock().exports[export].audit.cells.clone();
                 Ok(Box::new(Program::open(kernel, export, &cells)?))
@@ -233,7 +237,8 @@ impl Play<'_> {
         if world.exports[0].audit.has_writes_under_way() {
             sometimes(Point::CutUnderWay);
         }
-        world.cut = self.laid.cut("meanwhile", &world.exports[0].audit);
+        let cut = self.laid.cut("meanwhile", &world.exports[0].audit);
+        world.cuts.extend(cut);
     }
 
     /// The file below grows.
@@ -272,6 +277,10 @@ impl Play<'_> {
                 Nature::Evict => {
                     machine.evict(of, 0..usize::MAX);
                     "evicts".to_owned()
+                }
+                Nature::ForeignRead => {
+                    machine.foreign_read(&foreign[file], 0..usize::MAX);
+                    "another program reads".to_owned()
                 }
                 Nature::ForeignSync => format!("another program syncs: {:?}", machine.foreign_sync(&mut foreign[file])),
             };

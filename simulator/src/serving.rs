@@ -4,6 +4,7 @@ use std::io;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use cryptline_serve::lane::{Poll, Why};
 use cryptline_serve::{Flushed, StopHandle};
 
 use crate::audit::Tick;
@@ -14,6 +15,8 @@ use crate::world::{Inner, Known};
 
 /// A server stops within twice the grace and three seconds, and what it takes besides.
 pub const STOPS_WITHIN: Duration = Duration::from_millis(7_500);
+/// Time for which lanes look out.
+const LOOK: Duration = Duration::from_micros(20);
 /// A mount that is cut off notices by itself, as late as this.
 const NOTICES_WITHIN: Duration = Duration::from_millis(1_500);
 
@@ -26,6 +29,14 @@ pub struct Running {
 }
 
 impl Play<'_> {
+    /// Lanes look out before they wait, in one history of four.
+    pub fn poll(&self) -> Poll {
+        match sim::mix(&[self.history.seed, 115]) % 4 {
+            0 => Poll::Always(LOOK),
+            _ => Poll::Never(Why::Asked),
+        }
+    }
+
     /// Stops all servers.
     pub fn stop(&self, servers: Vec<Running>, below: &Under) {
         let (sent, is_cut_off): (Vec<_>, _) = {
@@ -62,6 +73,7 @@ impl Play<'_> {
             Err(_) => return self.world.find("A10: the server has panicked".to_owned()),
         };
         let mut world = self.world.lock();
+        world.take_cut();
         world.say(format!("the server has stopped: {result:?}"));
         for number in exports {
             judge_last_flush(&mut world, number, sent[number], &result);

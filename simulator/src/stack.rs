@@ -12,10 +12,12 @@ use cryptline_engine::layer::{CryptDevice, CryptOptions, Exclusion, SubBlockDevi
 use cryptline_sys::{SharedMemory, Simulation};
 use cryptline_testkit::cache::{FileContent, FileOf, Machine, Survivors};
 use cryptline_testkit::suite::Fresh;
-use cryptline_testkit::suite::devices::{self, AES_512, AES_4096, AUTO, CBC_4096, INLINE, Layout, QUEUE};
+use cryptline_testkit::suite::devices::{
+    self, AES_512, AES_512_SECOND, AES_4096, AUTO, CBC_4096, INLINE, Layout, QUEUE,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::cells::SECTOR;
+use crate::cells::{Cells, SECTOR};
 use crate::history::{MORE, SECTORS};
 use crate::media::Media;
 use crate::sim;
@@ -43,8 +45,16 @@ pub enum Stack {
     HelpedXts,
     /// CBC in sectors of 4096 bytes in which holes read as zeros, offered in blocks of 512.
     SparseCbc,
-    /// CBC in sectors of 4096 bytes, on worker threads, in blocks of 512, those of other sectors beside each other.
+    /// XTS in sectors as small as the clients', in which holes read as zeros.
+    SparseXts,
+    /// CBC in sectors of 4096 bytes in blocks of 512, those of other sectors beside each other.
+    Cbc,
+    /// The same, none beside a rewrite.
+    ExclusiveCbc,
+    /// The same as the first, on worker threads.
     SharedCbc,
+    /// The same, with helpers at everything.
+    HelpedCbc,
     /// XTS in sectors of 4096 bytes, over a medium that takes blocks of 512.
     FineXts,
     /// The same over one that takes 4096: parts of sectors are rewritten.
@@ -59,25 +69,33 @@ pub enum Stack {
     Delayed,
     /// Ranges of two files, which take turns.
     TwoFiles,
+    /// The same, each file under a key of its own.
+    TwoVolumes,
     /// Two ranges of a file, each under a key of its own.
     TwoKeys,
     /// The same, with the ciphers on worker threads.
     QueuedTwoKeys,
     /// A mapped file.
     Mapped,
+    /// XTS with helpers over a file that is larger than a chunk of a lane.
+    Wide,
     /// A block translation table in a mapped file.
     Table,
 }
 
-/// All but [`Stack::Table`], whose file is a thousand times as large as the others.
-const SMALL: [Stack; 17] = [
+/// All but those whose files are many times as large as the others.
+const SMALL: [Stack; 22] = [
     Stack::Plain,
     Stack::Xts,
     Stack::QueuedXts,
     Stack::BoundXts,
     Stack::HelpedXts,
     Stack::SparseCbc,
+    Stack::SparseXts,
+    Stack::Cbc,
+    Stack::ExclusiveCbc,
     Stack::SharedCbc,
+    Stack::HelpedCbc,
     Stack::FineXts,
     Stack::CoarseXts,
     Stack::Direct,
@@ -85,12 +103,15 @@ const SMALL: [Stack; 17] = [
     Stack::InMemory,
     Stack::Delayed,
     Stack::TwoFiles,
+    Stack::TwoVolumes,
     Stack::TwoKeys,
     Stack::QueuedTwoKeys,
     Stack::Mapped,
 ];
 /// One history in so many has a table.
 const TABLE_ONE_IN: u64 = 400;
+/// One history in so many is wide.
+const WIDE_ONE_IN: u64 = 61;
 
 impl Stack {
     /// The stack that belongs to a word of chance.
@@ -98,24 +119,33 @@ impl Stack {
         if word.is_multiple_of(TABLE_ONE_IN) {
             return Self::Table;
         }
+        if word.is_multiple_of(WIDE_ONE_IN) {
+            return Self::Wide;
+        }
         SMALL[(word / TABLE_ONE_IN % SMALL.len() as u64) as usize]
     }
 
     pub fn all() -> impl Iterator<Item = Self> {
-        SMALL.into_iter().chain([Self::Table])
+        SMALL.into_iter().chain([Self::Wide, Self::Table])
     }
 
     fn layout(self) -> Option<&'static Layout> {
         match self {
-            Self::Xts | Self::QueuedXts | Self::BoundXts | Self::HelpedXts | Self::DirectXts => Some(&AES_512),
+            Self::Xts
+            | Self::QueuedXts
+            | Self::BoundXts
+            | Self::HelpedXts
+            | Self::DirectXts
+            | Self::SparseXts
+            | Self::Wide => Some(&AES_512),
             Self::FineXts | Self::CoarseXts => Some(&AES_4096),
-            Self::SparseCbc | Self::SharedCbc => Some(&CBC_4096),
+            Self::SparseCbc | Self::Cbc | Self::ExclusiveCbc | Self::SharedCbc | Self::HelpedCbc => Some(&CBC_4096),
             _ => None,
         }
     }
 
     pub fn is_encrypted(self) -> bool {
-        self.layout().is_some() || matches!(self, Self::TwoKeys | Self::QueuedTwoKeys)
+        self.layout().is_some() || matches!(self, Self::TwoVolumes | Self::TwoKeys | Self::QueuedTwoKeys)
     }
 
     /// Tells if its transfers and `fallocate` can fail, not only its syncs.
@@ -127,14 +157,24 @@ impl Stack {
         matches!(self, Self::Mapped | Self::Table)
     }
 
+    /// Tells if no request is served beside a rewrite.
+    fn is_exclusive(self) -> bool {
+        matches!(self, Self::SparseCbc | Self::ExclusiveCbc)
+    }
+
     /// Tells if it is as large as its file.
     pub fn grows(self) -> bool {
-        !self.is_mapped() && !matches!(self, Self::Delayed | Self::TwoFiles | Self::TwoKeys | Self::QueuedTwoKeys)
+        self != Self::Wide && self.layout().is_some() || matches!(self, Self::Plain | Self::Direct | Self::InMemory)
     }
 
     /// Bytes that the medium writes at once. XTS does not mind a torn sector.
     fn unit(self) -> usize {
-        if matches!(self, Self::SparseCbc | Self::SharedCbc) { 4096 } else { 512 }
+        if self.layout().is_some_and(|layout| !layout.cipher.contains("xts")) { 4096 } else { 512 }
+    }
+
+    /// Bytes of the disk that are used.
+    pub fn size(self) -> usize {
+        if self == Self::Wide { Cells::wide().sizes()[0] } else { SIZE }
     }
 
     /// Bytes of each of its files.
@@ -142,9 +182,10 @@ impl Stack {
         let start = |layout: &Layout| usize::try_from(layout.start).expect("small");
         match self {
             Self::TwoFiles => vec![TURNS * TURN * SECTOR; 2],
+            Self::TwoVolumes => [&AES_512, &AES_512_SECOND].map(|layout| start(layout) + TURNS * TURN * SECTOR).into(),
             Self::TwoKeys | Self::QueuedTwoKeys => vec![start(&AES_512) + SIZE],
             Self::Table => vec![TABLE],
-            _ => vec![self.layout().map_or(0, start) + SIZE],
+            _ => vec![self.layout().map_or(0, start) + self.size()],
         }
     }
 
@@ -164,7 +205,7 @@ impl Stack {
         match self {
             Self::QueuedXts | Self::SharedCbc | Self::QueuedTwoKeys => QUEUE,
             Self::BoundXts => Dispatch { same_cpu_crypt: true, submit_from_crypt_cpus: true, ..QUEUE },
-            Self::HelpedXts => AUTO,
+            Self::HelpedXts | Self::HelpedCbc | Self::Wide => AUTO,
             _ => INLINE,
         }
     }
@@ -172,7 +213,8 @@ impl Stack {
     /// A stack that has the same on its medium, and no threads.
     fn simplest(self) -> Self {
         match self {
-            Self::QueuedXts | Self::HelpedXts | Self::BoundXts => Self::Xts,
+            Self::QueuedXts | Self::HelpedXts | Self::BoundXts | Self::Wide => Self::Xts,
+            Self::SharedCbc | Self::HelpedCbc => Self::Cbc,
             Self::QueuedTwoKeys => Self::TwoKeys,
             stack => stack,
         }
@@ -190,8 +232,10 @@ impl Stack {
         let file = Fresh::new(files[0].clone());
         match self {
             Self::Delayed => Ok(devices::delayed(file, devices::QUICK).gate),
-            Self::TwoFiles => {
-                Ok(devices::in_turns(files.into_iter().map(Fresh::new).collect(), (TURN * SECTOR) as u64).gate)
+            Self::TwoFiles => Ok(in_turns(files.into_iter().map(Fresh::new).collect())),
+            Self::TwoVolumes => {
+                let volumes = files.into_iter().zip([&AES_512, &AES_512_SECOND]);
+                Ok(in_turns(volumes.map(|(file, layout)| devices::crypt(Fresh::new(file), layout)).collect()))
             }
             Self::TwoKeys | Self::QueuedTwoKeys => {
                 Ok(devices::two_keys(file, 15 * SECTOR as u64, self.dispatch()).gate)
@@ -215,20 +259,28 @@ impl Stack {
         let options = CryptOptions {
             start: layout.start,
             allow_discards: true,
-            logical_block: (layout.sector_size as usize != SECTOR && self != Self::SparseCbc).then_some(512),
+            logical_block: (layout.sector_size as usize != SECTOR && !self.is_exclusive()).then_some(512),
             dispatch,
             helpers: (dispatch.write == DispatchMode::Auto).then(|| HelperThreads::always(2).expect("two threads")),
-            zeroes: if let Self::SparseCbc = self { Zeroes::Detect } else { CryptOptions::default().zeroes },
+            zeroes: match self {
+                Self::SparseCbc | Self::SparseXts => Zeroes::Detect,
+                _ => CryptOptions::default().zeroes,
+            },
             ..CryptOptions::default()
         };
         let clear = Gate::new(CryptDevice::new(file, devices::cipher(layout), options).expect("it fits"));
         if clear.geometry().logical_block as usize == SECTOR {
             return clear;
         }
-        let exclusion = if let Self::SparseCbc = self { Exclusion::Exclusive } else { Exclusion::Shared };
+        let exclusion = if self.is_exclusive() { Exclusion::Exclusive } else { Exclusion::Shared };
         let options = SubBlockOptions { logical_block: 512, sector: layout.sector_size, exclusion };
         Gate::new(SubBlockDevice::new(clear, options).expect("smaller blocks"))
     }
+}
+
+/// Ranges that take turns.
+fn in_turns(lowers: Vec<Fresh>) -> Gate {
+    devices::in_turns(lowers, (TURN * SECTOR) as u64).gate
 }
 
 /// The files of a stack, and their content when a history begins.

@@ -2,8 +2,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cryptline_testkit::cache::FileContent;
+
 use crate::audit::{Export, Tick};
-use crate::disks::{Left, SIZE};
+use crate::disks::Left;
+use crate::points::{Point, sometimes};
 use crate::sim;
 use crate::workers;
 
@@ -37,6 +40,7 @@ pub struct Known {
 
 impl Known {
     pub fn new(audit: Export, has_lost: impl Fn() -> bool + Send + 'static) -> Self {
+        let size = audit.cells.sizes()[0] as u64;
         Self {
             audit,
             is_unwell: false,
@@ -44,7 +48,7 @@ impl Known {
             has_failed: false,
             life: 0,
             loss_is_told: false,
-            size: (0, SIZE as u64),
+            size: (0, size),
             told: (0, 0),
             is_sound: true,
             has_lost: Box::new(has_lost),
@@ -64,8 +68,10 @@ pub struct Inner {
     pub is_stopping: bool,
     /// The mount was cut off, and nobody is to tell its server.
     pub is_cut_off: bool,
-    /// Leftovers of a power cut, had there been one.
-    pub cut: Vec<Left>,
+    /// Leftovers of power cuts, had there been any.
+    pub cuts: Vec<Left>,
+    /// Leftovers of one in the middle of a sync of a mapping, once there was one.
+    pub cut_in_a_sync: Box<dyn Fn() -> Option<FileContent> + Send>,
 }
 
 /// The world of the history under way.
@@ -79,9 +85,16 @@ pub fn last_words() -> Vec<String> {
 }
 
 impl World {
-    pub fn new(exports: Vec<Known>) -> Arc<Self> {
-        let (findings, log) = (Vec::new(), Vec::new());
-        let inner = Inner { exports, findings, log, is_stopping: false, is_cut_off: false, cut: Vec::new() };
+    pub fn new(exports: Vec<Known>, cut_in_a_sync: impl Fn() -> Option<FileContent> + Send + 'static) -> Arc<Self> {
+        let inner = Inner {
+            exports,
+            findings: Vec::new(),
+            log: Vec::new(),
+            is_stopping: false,
+            is_cut_off: false,
+            cuts: Vec::new(),
+            cut_in_a_sync: Box::new(cut_in_a_sync),
+        };
         let world = Arc::new(Self { inner: Mutex::new(inner) });
         *CURRENT.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&world));
         world
@@ -110,6 +123,16 @@ impl Inner {
             return;
         }
         self.log.push(format!("{:>12.3} ms  {what}", (sim::now() % 1_000_000_000_000) as f64 / 1e6));
+    }
+
+    /// Takes what a power cut in the middle of a sync has left. Before each promise is noted, so that none is that was made
+    /// later.
+    pub fn take_cut(&mut self) {
+        if let Some(image) = (self.cut_in_a_sync)() {
+            self.say("the power may have failed in the sync of a mapping".to_owned());
+            sometimes(Point::CutInSync);
+            self.cuts.push(Left::of_a_sync(image, &self.exports[0].audit));
+        }
     }
 
     pub fn find(&mut self, what: String) {

@@ -36,7 +36,7 @@ const OPERATIONS: u32 = 10;
 
 /// Lets a copy happen.
 pub fn run(place: &Place, history: &History, plan: &Plan) -> Outcome {
-    let world = World::new(Vec::new());
+    let world = World::new(Vec::new(), || None);
     let (mut hash, mut switches, mut lasted, mut is_spoilt) = (history.seed, 0, Duration::ZERO, false);
     let source = place.make_source(plan).expect("a place for files");
     let found = place.found(plan);

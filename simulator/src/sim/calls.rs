@@ -12,6 +12,7 @@ use std::sync::Mutex;
 use libc::{clockid_t, off_t, pthread_attr_t, pthread_t, size_t, ssize_t, stat, timespec};
 
 use super::context::Start;
+use super::files;
 use super::os::{self, real, set_errno};
 use super::scheduler::{self, Wait, Woken, is_managed};
 use super::sockets;
@@ -266,6 +267,9 @@ pub unsafe extern "C" fn fstat(fd: c_int, found: *mut c_void) -> c_int {
 pub unsafe extern "C" fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t {
     if is_managed() {
         until_told(fd);
+    }
+    if let Some(found) = files::seek(fd, offset, whence) {
+        return found;
     }
     real!(lseek64(fd, offset, whence) as fn(c_int, off_t, c_int) -> off_t)
 }

@@ -1,4 +1,4 @@
-//! The same for syncs that are made without a ring, and for how many processors there are.
+//! The same for syncs and questions for holes that are made without a ring, and for how many processors there are.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs::File;
@@ -7,24 +7,28 @@ use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use libc::size_t;
+use libc::{off_t, size_t};
+use rustix::io::Errno;
 
 use super::os::{real, set_errno};
 use super::scheduler::{bypass, chance, is_managed};
 
-/// Whoever knows what a sync does to a file; `None` for files that are the system's.
-pub trait Syncs: Sync {
+/// Whoever knows the files of the simulation; `None` for those that are the system's.
+pub trait Files: Sync {
     /// Syncs a file.
     fn sync(&self, file: &File) -> Option<io::Result<()>>;
+
+    /// The next place, from `offset` on, at which a file has a hole, or data.
+    fn seek(&self, file: BorrowedFd<'_>, offset: usize, hole: bool) -> Option<Result<usize, Errno>>;
 }
 
-static SYNCS: OnceLock<&'static dyn Syncs> = OnceLock::new();
+static FILES: OnceLock<&'static dyn Files> = OnceLock::new();
 /// Processors that threads of the simulation find; 0 for those that there are.
 static PROCESSORS: AtomicUsize = AtomicUsize::new(0);
 
-/// Has `syncs` asked from here on.
-pub fn ask_of_syncs(syncs: &'static dyn Syncs) {
-    let _ = SYNCS.set(syncs);
+/// Has `files` asked from here on.
+pub fn ask_of_files(files: &'static dyn Files) {
+    let _ = FILES.set(files);
 }
 
 /// Lets code under test find so many processors; as many as there are where that is 0.
@@ -34,11 +38,11 @@ pub fn set_processors(count: usize) {
 
 /// The simulated sync of a descriptor; `None` where the system's is meant.
 fn sync(fd: c_int) -> Option<c_int> {
-    let syncs = SYNCS.get().filter(|_| is_managed())?;
+    let files = FILES.get().filter(|_| is_managed())?;
     // SAFETY: fsync(2) and fdatasync(2) are given a descriptor that their caller keeps open; one that is not open
     // cannot be doubled, and the system tells of that.
     let file = bypass(|| unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().ok()).map(File::from)?;
-    let synced = syncs.sync(&file);
+    let synced = files.sync(&file);
     bypass(|| drop(file));
     Some(match synced? {
         Ok(()) => 0,
@@ -47,6 +51,21 @@ fn sync(fd: c_int) -> Option<c_int> {
             -1
         }
     })
+}
+
+/// The simulated answer of lseek(2) about holes and data; `None` where the system's is meant.
+pub(super) fn seek(fd: c_int, offset: off_t, whence: c_int) -> Option<off_t> {
+    let hole = [libc::SEEK_DATA, libc::SEEK_HOLE].iter().position(|known| *known == whence)? == 1;
+    let files = FILES.get().filter(|_| is_managed())?;
+    // SAFETY: lseek(2) is given a descriptor that its caller keeps open.
+    let found = files.seek(unsafe { BorrowedFd::borrow_raw(fd) }, usize::try_from(offset).ok()?, hole)?;
+    Some(found.map_or_else(
+        |error| {
+            set_errno(error.raw_os_error());
+            -1
+        },
+        |at| at as off_t,
+    ))
 }
 
 #[unsafe(no_mangle)]

@@ -26,6 +26,6 @@ mod scheduler;
 mod sockets;
 
 pub use calls::{Held, hold};
-pub use files::{Syncs, ask_of_syncs, set_processors};
+pub use files::{Files, ask_of_files, set_processors};
 pub use os::{keep_memory, ring_after};
 pub use scheduler::{Ended, bypass, describe, is_managed, kick, me, mix, note, now, rouse, simulate, wait_for};

@@ -408,7 +408,8 @@ impl Ring {
         let is_woken = self.sleeper.as_ref().is_some_and(|it| it.awake());
         entered?;
         let is_empty = self.inboxes.iter().all(VecDeque::is_empty);
-        Ok(is_woken || self.stay_awake || !is_empty)
+        // Told once: the caller looks at everything now.
+        Ok(is_woken | std::mem::take(&mut self.stay_awake) | !is_empty)
     }
 
     fn enter(&mut self, wait: bool) -> io::Result<()> {

@@ -312,6 +312,15 @@ fn two_threads_play_ping_pong_by_their_wakers() {
 }
 
 #[test]
+fn a_look_tells_once_that_a_queue_has_more_to_give() {
+    both(|mut ring| {
+        ring.stay_awake();
+        assert!(ring.look().unwrap());
+        assert!(!ring.look().unwrap(), "who looks until there is nothing to do would never wait again");
+    });
+}
+
+#[test]
 fn a_wait_that_must_stay_awake_does_not_wait() {
     both(|mut ring| {
         let _waker = ring.waker().unwrap();

@@ -185,6 +185,29 @@ impl Machine {
         self.lock().files[file.0].read(offset, target, false);
     }
 
+    /// The next place, from `offset` on, at which a file has data, or has a hole: wherever it reads as zeros, as if its file
+    /// system knew all of them. `None` for files of the system, and for those of a folder.
+    pub fn seek(&self, file: impl AsFd, offset: usize, hole: bool) -> Option<Result<usize, Errno>> {
+        // Held by whoever asks: it is this model, which asks the system for the pages of a mapping.
+        let state = self.state.try_lock().ok()?;
+        let file = state.names.get(&name_of(file)).copied().filter(|file| !state.is_member(*file))?;
+        let inode = &state.files[file.0];
+        if offset >= inode.size() {
+            return Some(Err(Errno::NXIO));
+        }
+        let mut unit = vec![0; inode.unit()];
+        let begins = (offset / unit.len()..inode.size() / unit.len()).map(|number| number * inode.unit());
+        let found = begins.into_iter().find(|at| {
+            inode.read(*at, &mut unit, false);
+            unit.iter().all(|byte| *byte == 0) == hole
+        });
+        Some(match found {
+            Some(at) => Ok(at.max(offset)),
+            None if hole => Ok(inode.size()),
+            None => Err(Errno::NXIO),
+        })
+    }
+
     /// Tells if a write into this file was lost so far.
     #[must_use]
     pub fn has_lost(&self, file: FileOf) -> bool {
