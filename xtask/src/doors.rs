@@ -25,7 +25,7 @@ const NIGHTLY_BYTES: u64 = 30 << 30;
 pub const FULL_BYTES: u64 = 1 << 30;
 /// Where nightly says what it did.
 const REPORT: &str = "target/nightly-report.md";
-/// Histories for each stack over the page-cache model. A landing has as many as the slowest known mistake needs.
+/// Histories of zones over the page-cache model, each time. A landing has a tenth as many, or fewer.
 const HISTORIES: (&str, &str) = ("CRYPTLINE_CASES", "10000");
 /// The fuzzers run for an hour beside all else, and what they find is shrunk and told.
 const FUZZ_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);

@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod liar;
-pub mod session;
 pub mod targets;
 
 use std::io::{self, Read, Seek, SeekFrom};

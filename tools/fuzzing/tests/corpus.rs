@@ -58,7 +58,6 @@ replayed! {
     nbd_handshake
     nbd_reply
     nbd_request
-    nbd_session
     nbd_uri
     partition_table
     tang_answer

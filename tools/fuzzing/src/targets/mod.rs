@@ -8,7 +8,6 @@ mod nbd_client;
 mod nbd_handshake;
 mod nbd_reply;
 mod nbd_request;
-mod nbd_session;
 mod partition_table;
 mod tpm_reply;
 mod vhost_message;
@@ -36,7 +35,6 @@ pub const TARGETS: &[FuzzTarget] = &[
     ("nbd_handshake", nbd_handshake::target),
     ("nbd_reply", nbd_reply::target),
     ("nbd_request", nbd_request::target),
-    ("nbd_session", nbd_session::target),
     ("nbd_uri", nbd_uri),
     ("partition_table", partition_table::target),
     ("tang_answer", cryptline::fuzzing::tang_answer),

@@ -1,37 +1,47 @@
 //! Answers of a kernel that are easily taken for something else, one by one.
 
+use std::path::Path;
+
+use cryptline_engine::base::{DirectMode, Image, PersistentMemory, PmemDevice};
 use cryptline_engine::{Buffer, Fault, Gate, Op, Request};
-use cryptline_testkit::cache::{FileOf, Temper};
+use cryptline_sys::Simulation;
+use cryptline_testkit::cache::{FileContent, FileOf, Temper};
+use cryptline_testkit::peer;
 use rustix::io::Errno;
 
-use super::history::Habits;
-use super::stack::{Client, Purpose, Stack};
-use super::stacks;
+use super::bed::{Bed, Client};
 
-/// A stack in use by one client.
+/// Bytes of a file.
+const SIZE: u64 = 2 * 4096;
+
+/// A file, and a device over it.
+type Base = (Bed, fn(&Bed) -> Gate);
+
+/// A device in use by one client.
 struct Used {
-    stack: Stack,
+    bed: Bed,
     file: FileOf,
     gate: Gate,
     client: Client,
 }
 
 impl Used {
-    /// A stack on a machine that is calm at first.
-    fn new(stack: Stack, temper: Temper) -> Self {
-        let file = stack.bed.switch_on(&stack.image, temper);
-        let gate = (stack.open)(&stack.bed, Purpose::History);
-        let client = Client::open(&gate, stack.bed.machine.backend());
-        Self { stack, file, gate, client }
+    /// A device on a machine that is calm at first.
+    fn new((bed, open): Base, temper: Temper) -> Self {
+        let blank = FileContent::zeros(bed.size());
+        let file = bed.switch_on(&blank, temper);
+        let gate = open(&bed);
+        let client = Client::open(&gate, bed.machine.backend());
+        Self { bed, file, gate, client }
     }
 
     /// From here on the temper strikes.
     fn be_wild(&self) {
-        self.stack.bed.machine.step(Some(7));
+        self.bed.machine.step(Some(7));
     }
 
     fn be_calm(&self) {
-        self.stack.bed.machine.step(None);
+        self.bed.machine.step(None);
     }
 
     fn write(&mut self, byte: u8, durable: bool) -> Result<(), Fault> {
@@ -57,21 +67,52 @@ impl Used {
     }
 }
 
+fn file_device(bed: &Bed, direct: DirectMode) -> Gate {
+    let image = Image::open(&bed.path, false).unwrap();
+    Gate::new(image.into_device(512, direct).unwrap())
+}
+
+fn buffered(bed: &Bed) -> Gate {
+    file_device(bed, DirectMode::Off)
+}
+
+fn mapped(bed: &Bed) -> Gate {
+    let memory = PersistentMemory::open(&bed.path, false).unwrap();
+    Gate::new(PmemDevice::new(memory.simulate(Simulation::new(bed.machine)), false))
+}
+
 /// Through the page cache: over system calls, as a copy, and mapped.
-fn cached() -> impl Iterator<Item = Stack> {
-    let file = stacks::file(Habits::QUIET);
-    std::iter::once(file).chain(stacks::file_in_memory(Habits::QUIET)).chain(std::iter::once(stacks::pmem()))
+fn cached() -> Vec<Base> {
+    let mut bases: Vec<Base> = vec![(Bed::new(SIZE, 512), buffered), (Bed::mapped(SIZE), mapped)];
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        bases.push((Bed::new_in(memory, SIZE, 512), buffered));
+    } else {
+        peer::skip("there is no /dev/shm");
+    }
+    bases
+}
+
+/// Through the page cache and past it, where there is a way.
+fn cached_and_direct() -> Vec<Base> {
+    let mut bases: Vec<Base> = vec![(Bed::new(SIZE, 512), buffered)];
+    let bed = Bed::new(SIZE, 512);
+    match Image::open(&bed.path, false).unwrap().into_device(512, DirectMode::On) {
+        Ok(_) => bases.push((bed, |bed| file_device(bed, DirectMode::On))),
+        Err(why) => peer::skip_everywhere(&why.to_string()),
+    }
+    bases
 }
 
 #[test]
 fn loss_that_is_told_as_an_interruption_is_a_loss() {
     for durable_write in [false, true] {
-        for stack in cached() {
-            let mut used = Used::new(stack, Temper::default());
+        for base in cached() {
+            let mut used = Used::new(base, Temper::default());
             // From here on the queue's own file knows all.
             used.flush().unwrap();
             used.write(1, false).unwrap();
-            let machine = used.stack.bed.machine;
+            let machine = used.bed.machine;
             assert!(machine.write_back(used.file, 0..usize::MAX, Some(Errno::INTR)) > 0);
             assert_eq!(used.sync(durable_write), Err(Fault::Io(Errno::INTR)), "durable write: {durable_write}");
             assert_eq!(used.flush(), Err(Fault::Latched));
@@ -83,8 +124,8 @@ fn loss_that_is_told_as_an_interruption_is_a_loss() {
 #[test]
 fn flush_or_durable_write_whose_sync_is_refused_is_a_failure_for_good() {
     for durable_write in [false, true] {
-        for stack in cached() {
-            let mut used = Used::new(stack, Temper { unsynced: 1, ..Temper::default() });
+        for base in cached() {
+            let mut used = Used::new(base, Temper { unsynced: 1, ..Temper::default() });
             used.flush().unwrap();
             used.write(1, false).unwrap();
             used.be_wild();
@@ -103,8 +144,8 @@ fn flush_or_durable_write_whose_sync_is_refused_is_a_failure_for_good() {
 #[test]
 fn punching_and_zeroing_that_worked_and_is_then_refused_changes_and_loses_nothing() {
     let mut count = 0;
-    for stack in [Some(stacks::file(Habits::QUIET)), stacks::direct_file(Habits::QUIET)].into_iter().flatten() {
-        let mut used = Used::new(stack, Temper { refused: 1, ..Temper::default() });
+    for base in cached_and_direct() {
+        let mut used = Used::new(base, Temper { refused: 1, ..Temper::default() });
         assert!(used.gate.geometry().write_zeroes, "the machine's files can do it");
         for op in [Op::Discard, Op::ZeroUnmap, Op::Zero] {
             let ask = |used: &mut Used| used.client.finish(Request::new(op, 0, 4096, 0)).map(drop);

@@ -15,11 +15,12 @@ use cryptline_engine::zone::{ZoneLayout, ZoneTable};
 use cryptline_engine::{Buffer, Completion, Gate, Request, Submitted, Zone, ZoneAction};
 use cryptline_testkit::cache::{Chance, FileContent, FileOf, Foreign, Machine, Survivors, Temper};
 use cryptline_testkit::suite::devices::{self, Layout};
+use cryptline_testkit::suite::noise;
 use rustix::io::Errno;
 
-use super::promises::{self, SECTOR};
-use super::stack::{Bed, Client};
+use super::bed::{Bed, Client};
 
+const SECTOR: usize = 512;
 const ZONE: usize = 4 * 4096;
 const CAPACITY: usize = 3 * 4096;
 const ZONES: usize = 4;
@@ -154,7 +155,7 @@ impl Zoned {
             foreign: machine.foreign_open(data),
             zones: vec![(0, Known::default()); ZONES],
             flying: Vec::new(),
-            writes: promises::FILL,
+            writes: 0,
             tokens: 0,
             log,
         };
@@ -215,7 +216,7 @@ impl Zoned {
             let bytes = bytes.expect("a read comes back with its data");
             for (sector, bytes) in bytes.chunks_exact(SECTOR).enumerate() {
                 let number = known.sectors[sector];
-                if !promises::holds(bytes, number, zone * ZONE / SECTOR + sector) {
+                if !holds(bytes, number, zone * ZONE / SECTOR + sector) {
                     return Err(format!("sector {sector} of zone {zone} is not write #{number}"));
                 }
             }
@@ -278,7 +279,7 @@ impl World<'_> {
         self.writes += 1;
         let (number, first) = (self.writes, zone * ZONE / SECTOR + start);
         let mut data = Buffer::alloc(count * SECTOR).unwrap();
-        promises::fill(&mut data, number, first);
+        fill(&mut data, number, first);
         known.sectors.extend(std::iter::repeat_n(number, count));
         let (durable, life) = (own.one_in(5), *life);
         let (place, request) = if own.one_in(2) {
@@ -365,11 +366,34 @@ fn at(offset: u64) -> usize {
     usize::try_from(offset).unwrap()
 }
 
+/// Fills `bytes`, which begin with sector `first`, with the pattern of write `number`.
+fn fill(bytes: &mut [u8], number: usize, first: usize) {
+    for (index, sector) in bytes.chunks_exact_mut(SECTOR).enumerate() {
+        let words = words(number, first + index);
+        for (bytes, word) in sector.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
+/// Tells if a sector holds the pattern of write `number`.
+fn holds(bytes: &[u8], number: usize, sector: usize) -> bool {
+    let mut pairs = bytes.chunks_exact(8).zip(words(number, sector));
+    pairs.all(|(bytes, word)| bytes == word.to_le_bytes())
+}
+
+/// The words of write `number` in a sector, all different.
+fn words(number: usize, sector: usize) -> impl Iterator<Item = u64> {
+    let first = noise((number as u64) << 32 | sector as u64);
+    (0..64).map(move |word| first.wrapping_add(word << 56 | word))
+}
+
 /// Runs histories over zones that must keep their promises, the first of them that of `seed`.
 pub fn hunt(zoned: &Zoned, seed: u64, cases: usize) -> Result<usize, String> {
     let mut kept = 0;
     for count in 0..cases {
-        let seed = super::hunt::seed_of(seed, count);
+        // The first history is that of the seed itself.
+        let seed = if count == 0 { seed } else { noise(seed.wrapping_add(count as u64)) };
         match zoned.run(seed, &[], &mut Vec::new()) {
             Ok(promised) => kept += promised,
             Err(_) => {

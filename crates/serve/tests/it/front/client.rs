@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use cryptline_engine::{BackendChoice, Fault};
-use cryptline_serve::Flushed;
 use cryptline_serve::lane::Poll;
 use cryptline_testkit::suite::Fresh;
 use rustix::io::Errno;
@@ -164,14 +163,3 @@ pub const POLL: Poll = Poll::Always(Duration::from_micros(200));
 
 /// A front: starts a server.
 pub type Front = fn(Fresh, How) -> Box<dyn Server>;
-
-/// Two devices behind one server.
-pub trait Both {
-    /// A client of the first or of the second.
-    fn connect(&self, which: usize) -> Box<dyn Client>;
-    /// Stops it; how the last flushes went.
-    fn end(self: Box<Self>) -> Flushed;
-}
-
-/// A front for two devices: starts a server.
-pub type Pair = fn([Fresh; 2], How) -> Box<dyn Both>;

@@ -7,8 +7,6 @@
 //!                                                        vhost   vhost-user-blk, with a driver of our own
 //! guest    an emulated machine, for those whose          ublk        a kernel's ublk device
 //! device   client is a real kernel                       kernel_nbd  a kernel's nbd device
-//!
-//! page_cache   the engine's histories of a page cache that loses writes, below some of the fronts
 //! ```
 //!
 //! A new front gets a `client::Server` here and a line in [`conformance!`] at the end of this file, with the checks that
@@ -21,28 +19,9 @@ mod fuse;
 mod guest;
 mod kernel_nbd;
 mod nbd;
-mod page_cache;
 mod tiny;
 mod ublk;
 mod vhost;
-
-#[path = "../../../../engine/tests/it/page_cache/careless.rs"]
-mod careless;
-#[path = "../../../../engine/tests/it/page_cache/history.rs"]
-#[allow(dead_code, reason = "the engine's tests use more of it")]
-mod history;
-#[path = "../../../../engine/tests/it/page_cache/hunt.rs"]
-mod hunt;
-#[path = "../../../../engine/tests/it/page_cache/promises.rs"]
-mod promises;
-#[path = "../../../../engine/tests/it/page_cache/stack.rs"]
-#[allow(dead_code, reason = "the engine's tests use more of it")]
-mod stack;
-#[path = "../../../../engine/tests/it/page_cache/stacks.rs"]
-#[allow(dead_code, reason = "the engine's tests use more of it")]
-mod stacks;
-#[path = "../../../../engine/tests/it/page_cache/surround.rs"]
-mod surround;
 
 macro_rules! conformance {
     ($($front:ident => $start:expr $(, $more:ident)*;)+) => { $(
@@ -95,19 +74,6 @@ macro_rules! conformance {
             crate::front::checks::$check($start);
         }
     )+ };
-}
-
-/// Servers of several exports. A disk that hangs beside another in one FUSE session is in `fuse`.
-mod pairs {
-    #[test]
-    fn nbd_export_beside_a_silent_one_lacks_nothing() {
-        crate::front::checks::export_beside_a_silent_one_lacks_nothing(crate::front::nbd::pair);
-    }
-
-    #[test]
-    fn vhost_user_disk_beside_a_silent_one_lacks_nothing() {
-        crate::front::checks::export_beside_a_silent_one_lacks_nothing(crate::front::vhost::pair);
-    }
 }
 
 conformance! {

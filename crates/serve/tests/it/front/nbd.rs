@@ -3,14 +3,13 @@
 use cryptline_engine::Fault;
 use cryptline_nbd::NbdError;
 use cryptline_nbd::wire::{cmd, cmd_flag};
-use cryptline_serve::Flushed;
 use cryptline_serve::lane::Poll;
 use cryptline_testkit::suite::Fresh;
 use rustix::io::Errno;
 
-use crate::common::raw::{Raw, Style, greeted, say};
+use crate::common::raw::{Raw, Style, say};
 use crate::common::{Served, Setup};
-use crate::front::client::{Ask, Both, Client, How, Outcome, POLL, Server};
+use crate::front::client::{Ask, Client, How, Outcome, POLL, Server};
 
 /// With structured replies: reads are answered piece by piece.
 pub fn structured(over: Fresh, how: How) -> Box<dyn Server> {
@@ -65,25 +64,6 @@ impl Server for Nbd {
 
     fn end(self: Box<Self>) -> Result<(), Fault> {
         self.served.end().map_err(|(_, fault)| fault)
-    }
-}
-
-/// The second of two exports.
-const SECOND: &str = "second";
-
-/// Two exports, with structured replies.
-pub fn pair([first, second]: [Fresh; 2], how: How) -> Box<dyn Both> {
-    let setup = Setup::new(first).export(SECOND, "", second).backend(how.backend);
-    Box::new(setup.with(|options| options.grace = how.grace).start())
-}
-
-impl Both for Served {
-    fn connect(&self, which: usize) -> Box<dyn Client> {
-        Box::new(Raw::negotiate(greeted(self), ["", SECOND][which], Style::Structured))
-    }
-
-    fn end(self: Box<Self>) -> Flushed {
-        Self::end(*self)
     }
 }
 

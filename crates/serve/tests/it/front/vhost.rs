@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cryptline_engine::Fault;
-use cryptline_serve::Flushed;
 use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::vhost_user::{FrontEnds, VhostDisk, VhostServerOptions};
@@ -21,7 +20,7 @@ use tempfile::TempDir;
 use crate::common::serving::{Log, Serving, disk, options};
 use crate::common::vhost::{Asked, Driver, EVENT_IDX, FLUSH, Placed, RING_PACKED, SCRATCH};
 use crate::common::wait_until;
-use crate::front::client::{Ask, Both, Client, How, Outcome, POLL, Server};
+use crate::front::client::{Ask, Client, How, Outcome, POLL, Server};
 
 /// Clients of one server in these tests: each is a machine of its own, on a socket of its own.
 const CLIENTS: usize = 6;
@@ -120,50 +119,6 @@ impl Server for Vhost {
 
     fn end(mut self: Box<Self>) -> Result<(), Fault> {
         self.serving.end().map_err(|(_, fault)| fault)
-    }
-}
-
-/// Two disks of one server.
-struct Two {
-    /// Of each disk.
-    sockets: [Vec<PathBuf>; 2],
-    next: Cell<usize>,
-    serving: Serving,
-    _folder: TempDir,
-    _keep: Vec<Box<dyn Any>>,
-    _watchdog: Watchdog,
-}
-
-/// Two disks, with a driver of one queue each.
-pub fn pair(over: [Fresh; 2], how: How) -> Box<dyn Both> {
-    let folder = TempDir::new().expect("a folder");
-    let sockets = ["first", "second"]
-        .map(|disk| (0..CLIENTS).map(|index| folder.path().join(format!("{disk}-{index}"))).collect::<Vec<_>>());
-    let disks = sockets.iter().zip(&over).flat_map(|(sockets, over)| {
-        sockets
-            .iter()
-            .map(|path| disk("disk", &over.gate, FrontEnds::Listener(UnixListener::bind(path).expect("bound"))))
-    });
-    let serving = Serving::start(disks.collect(), options(how.backend, how.grace));
-    Box::new(Two {
-        sockets,
-        next: Cell::new(0),
-        serving,
-        _folder: folder,
-        _keep: over.into_iter().flat_map(|over| over.keep).collect(),
-        _watchdog: Watchdog::start(Duration::from_secs(180)),
-    })
-}
-
-impl Both for Two {
-    fn connect(&self, which: usize) -> Box<dyn Client> {
-        let index = self.next.replace(self.next.get() + 1);
-        let stream = UnixStream::connect(&self.sockets[which][index % CLIENTS]).expect("it listens");
-        Box::new(Machine::start(stream, FLUSH | EVENT_IDX, &self.serving))
-    }
-
-    fn end(mut self: Box<Self>) -> Flushed {
-        self.serving.end()
     }
 }
 

@@ -1,18 +1,16 @@
 //! Order of waiting: turns between requests, and work that nobody waits for any more. That ends within so many chunks,
 //! however much was asked.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use cryptline_engine::BackendChoice;
-use cryptline_serve::UNANSWERED;
 use cryptline_testkit::scripted::{Call, Silent};
 use cryptline_testkit::suite::{Fresh, devices};
 
 use super::{GRACE, JOBS_MAX, backends, backends_and_dispatches, on_each_backend};
 use crate::common::turnstile::Turnstile;
-use crate::common::{pattern, stack, wait_until};
-use crate::front::client::{Ask, Front, How, Pair, Range, Zeroing, at};
+use crate::common::{stack, wait_until};
+use crate::front::client::{Ask, Front, How, Range, Zeroing, at};
 
 const GIB: u32 = 1 << 30;
 /// Chunks that a lane begins in one turn, and between two looks for its client.
@@ -111,41 +109,6 @@ pub fn server_stops_in_time_over_a_medium_that_never_answers(front: Front) {
         let taken = if server.takes_one_at_a_time() { 1 } else { count };
         wait_until("it has been asked", || disk.taken() >= taken);
         assert_eq!(server.end(), Ok(()));
-    }
-}
-
-/// Whatever the first of two is silent in, the second is greeted, served, flushed and closed.
-pub fn export_beside_a_silent_one_lacks_nothing(pair: Pair) {
-    let asks = [Ask::Read(at(0, 4096)), Ask::Write { offset: 0, data: vec![1; 4096], durable: false }, Ask::Flush];
-    let silences = [&Call::ALL[..], &[Call::Transfer, Call::Flush], &[Call::Extent, Call::Grow]];
-    for (backend, silence) in backends().flat_map(|it| silences.map(|silence| (it, silence))) {
-        println!("{backend:?}, silent in {silence:?}");
-        let (silent, well) = (Silent::new(1 << 20), stack::VolatileDisk::new(1 << 20));
-        let kept = Arc::new(());
-        let healthy = Fresh::new(well.stack().gate.keeping(Arc::clone(&kept)));
-        let server = pair([Fresh::new(silent.gate()), healthy], How { backend, grace: GRACE });
-        let mut stuck = server.connect(0);
-        silent.fall_silent(silence);
-        stuck.send(&asks);
-        if silence.contains(&Call::Flush) {
-            wait_until("it has been asked", || silent.taken() == asks.len());
-        } else {
-            assert!(stuck.answers(asks.len()).into_values().all(|outcome| outcome.is_ok()));
-        }
-        let data = pattern(0, 4096, 2);
-        let mut clients = [server.connect(1), server.connect(1)];
-        for client in &mut clients {
-            client.write(0, &data).expect("written");
-            client.flush().expect("flushed");
-            assert!(client.read(0, 4096) == data);
-        }
-        assert!(well.stable()[..4096] == data);
-        clients[0].write(4096, &data).expect("written");
-        assert!(well.stable()[4096..8192] != data);
-        let flushed = server.end().map_err(|(_, fault)| fault);
-        assert_eq!(flushed, if silence.contains(&Call::Flush) { Err(UNANSWERED) } else { Ok(()) });
-        assert!(well.stable()[4096..8192] == data, "it was not flushed");
-        assert_eq!(Arc::strong_count(&kept), 1, "it was not closed");
     }
 }
 

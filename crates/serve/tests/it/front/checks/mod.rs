@@ -26,9 +26,9 @@ pub use durability::{
     zeroing_that_the_device_gives_up_half_way_is_durable_as_a_whole,
 };
 pub use ending::{
-    export_beside_a_silent_one_lacks_nothing, server_stops_at_the_next_chunk_of_whatever_was_asked,
-    server_stops_in_time_over_a_medium_that_never_answers, server_stops_in_time_over_a_slow_medium,
-    short_request_waits_for_no_more_than_a_turn_of_a_long_one, work_for_a_client_that_is_gone_ends_soon,
+    server_stops_at_the_next_chunk_of_whatever_was_asked, server_stops_in_time_over_a_medium_that_never_answers,
+    server_stops_in_time_over_a_slow_medium, short_request_waits_for_no_more_than_a_turn_of_a_long_one,
+    work_for_a_client_that_is_gone_ends_soon,
 };
 pub use failures::{
     discard_that_the_medium_cannot_do_is_no_error, failed_discard_zeroing_and_durable_write_are_told,
