@@ -276,9 +276,10 @@ impl GatedQueue {
         &self.geometry
     }
 
-    /// For a medium that takes time. Apart, so that one that does not has none of its preparations.
+    /// Passes down what was not answered at once, for a medium that takes time. Apart, so that one that does not has none
+    /// of its preparations.
     #[inline(never)]
-    fn pass(&mut self, ring: &mut Ring, request: Request) -> Submitted {
+    pub(crate) fn pass(&mut self, ring: &mut Ring, request: Request) -> Submitted {
         let mut submitted = self.queue.submit(ring, request);
         match &mut submitted {
             // In its place: taken out and put back it would be copied twice.

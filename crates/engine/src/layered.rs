@@ -25,7 +25,7 @@ use crate::{Completion, Fault, Queue, Request, Submitted};
 
 /// Behavior of a layer, of one queue.
 pub(crate) trait Layer: Send {
-    /// What is to be known of a request when it comes back from below.
+    /// Knowledge of a request below, for when it comes back.
     type Note: Send;
 
     /// Decides on a request, and changes it where it goes through.
@@ -80,7 +80,7 @@ pub(crate) enum Descent<N> {
     End(Result<(), Fault>),
 }
 
-/// What a layer gives its shell.
+/// Work and results that a layer gives its shell.
 pub(crate) struct LayerOut<N> {
     /// Requests to a device below, with their notes.
     send: VecDeque<Step<N>>,
@@ -110,7 +110,7 @@ impl<N> LayerOut<N> {
     }
 }
 
-/// What is known of a request below.
+/// Entry of a request below.
 struct Below<N> {
     note: N,
     is_step: bool,
@@ -143,8 +143,12 @@ impl<L: Layer> Layered<L> {
         mut request: Request,
         below: Below<L::Note>,
     ) -> Option<(Completion, Below<L::Note>)> {
+        let lower = &mut self.lower[device];
+        if let Some(result) = lower.answer_at_once(&mut request) {
+            return Some((request.complete(result), below));
+        }
         let Ok(()) = self.below.enter(&mut request, below) else { unreachable!("there is a place") };
-        match self.lower[device].submit(ring, request) {
+        match lower.pass(ring, request) {
             Submitted::Pending => None,
             Submitted::Done(mut completion) => {
                 let below = self.below.leave(&mut completion.request);
@@ -297,7 +301,7 @@ impl<L: Layer> Queue for Layered<L> {
     }
 }
 
-/// What becomes of requests below that nobody waits for is not known.
+/// Requests below that nobody waits for: their layer is told of each.
 impl<L: Layer> Drop for Layered<L> {
     fn drop(&mut self) {
         let steps = self.again.drain(..).chain(self.out.send.drain(..));

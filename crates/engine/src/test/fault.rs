@@ -187,7 +187,7 @@ struct FaultLayer {
 }
 
 impl Layer for FaultLayer {
-    /// How it will have failed.
+    /// Fault with which it will come back.
     type Note = Option<Fault>;
 
     fn down(&mut self, request: &mut Request) -> Descent<Self::Note> {

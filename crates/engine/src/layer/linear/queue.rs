@@ -86,42 +86,56 @@ impl Layer for LinearLayer {
         None
     }
 
-    fn take(&mut self, request: Request, _out: &mut LayerOut<LinearNote>) {
+    fn take(&mut self, request: Request, out: &mut LayerOut<LinearNote>) {
         let len = if request.op == Op::Flush { self.map.devices() as u64 } else { request.len };
         let changes = request.op.changes();
         let Ok(job) = self.jobs.insert(InPieces::new(request, len, changes)) else {
             unreachable!("a place was free a moment ago")
         };
-        self.unsent.push_back(job);
+        if self.send_piece(job, out) {
+            self.unsent.push_back(job);
+        }
     }
 
-    /// Sends a piece more of each job that may; so none is sent after one that has failed at once.
+    /// Sends a piece more of each job that may.
     fn turn(&mut self, out: &mut LayerOut<LinearNote>) {
         for _ in 0..self.unsent.len() {
-            let Some(index) = self.unsent.pop_front() else { return };
             // One that failed may have ended with more to send.
-            let Some(job) = self.jobs.get_mut(index) else { continue };
-            let is_first = job.away() == 0;
-            if (is_first || self.extra < EXTRA_MAX)
-                && let Some((number, way, request)) = next_piece(job, &self.map)
+            if let Some(job) = self.unsent.pop_front()
+                && self.send_piece(job, out)
             {
-                self.extra += usize::from(!is_first);
-                out.send(way.device, request, LinearNote::Piece { job: index, number });
-            }
-            if job.has_more() {
-                self.unsent.push_back(index);
+                self.unsent.push_back(job);
             }
         }
     }
 
+    /// Takes a piece back. One at a time goes to devices that answer at once, so none after one that has failed.
     fn back(&mut self, note: LinearNote, completion: Completion, out: &mut LayerOut<LinearNote>) {
         let LinearNote::Piece { job: index, number } = note else { unreachable!("whole requests end on their way up") };
         let Some(job) = self.jobs.get_mut(index) else { unreachable!("a job stays until its pieces are back") };
         job.put(number, completion.request.data, completion.result);
-        self.extra -= usize::from(job.away() > 0);
         if job.is_over() {
             out.done.extend(self.jobs.remove(index).map(InPieces::end));
+        } else if job.away() == 0 {
+            self.send_piece(index, out);
+        } else {
+            self.extra -= 1;
         }
+    }
+}
+
+impl LinearLayer {
+    /// Sends a piece more of a job, if it may go. Tells if there are more.
+    fn send_piece(&mut self, index: usize, out: &mut LayerOut<LinearNote>) -> bool {
+        let Some(job) = self.jobs.get_mut(index) else { return false };
+        let is_first = job.away() == 0;
+        if (is_first || self.extra < EXTRA_MAX)
+            && let Some((number, way, request)) = next_piece(job, &self.map)
+        {
+            self.extra += usize::from(!is_first);
+            out.send(way.device, request, LinearNote::Piece { job: index, number });
+        }
+        job.has_more()
     }
 }
 
