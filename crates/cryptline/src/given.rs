@@ -3,12 +3,15 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
+use cryptline_luks::KdfLimits;
+
 use crate::Result;
 use crate::base::BaseSource;
 use crate::error::{Error, Problem};
 use crate::keys::{Key, KeyFile, KeyRequest, Keys};
 use crate::rules::HeaderRules;
 use crate::target::Target;
+use crate::tokens::Tokens;
 
 /// Input that was given. The first thing that was wrong with it is told when the place is asked for.
 pub(crate) struct Given {
@@ -17,6 +20,10 @@ pub(crate) struct Given {
     keys: Option<Arc<dyn Keys>>,
     accepted_ciphers: Vec<String>,
     rules: HeaderRules,
+    /// The only key slot that is tried.
+    pub slot: Option<u32>,
+    pub tokens: Option<Tokens>,
+    pub limits: KdfLimits,
 }
 
 impl From<BaseSource> for Given {
@@ -29,8 +36,8 @@ impl From<BaseSource> for Given {
                     (None, Some(_)) => Some(Arc::new(refused) as Arc<dyn Keys>),
                     (None, None) => None,
                 };
-                let source = Some(Ok(BaseSource::Target(keyed.of)));
-                Self { source, keys, accepted_ciphers: keyed.accepted_ciphers, rules: keyed.rules }
+                let given = Self::of(Ok(BaseSource::Target(keyed.of)));
+                Self { keys, accepted_ciphers: keyed.accepted_ciphers, rules: keyed.rules, ..given }
             }
             source => Self::of(Ok(source)),
         }
@@ -52,7 +59,15 @@ impl Given {
     }
 
     fn of(source: Result<BaseSource>) -> Self {
-        Self { source: Some(source), keys: None, accepted_ciphers: Vec::new(), rules: HeaderRules::default() }
+        Self {
+            source: Some(source),
+            keys: None,
+            accepted_ciphers: Vec::new(),
+            rules: HeaderRules::default(),
+            slot: None,
+            tokens: None,
+            limits: KdfLimits::default(),
+        }
     }
 
     /// Demands this of the header, where the target itself does not say otherwise.

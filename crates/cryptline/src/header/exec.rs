@@ -81,7 +81,7 @@ impl Header {
             };
             // Nothing of the old one goes before the new one has opened the volume from what the medium holds.
             let edit = opened.load()?;
-            self.tokens = Some(only(new, helpers));
+            self.given.tokens = Some(only(new, helpers));
             let key = self.unlock(&opened, edit.header(), KeptKey::VolumeKey)?.key;
             let change = opened.on(edit.end_replacement(rotation.old, new))?;
             let mut edited = self.commit(&opened, change, None, Some(&key))?;
@@ -102,7 +102,7 @@ impl Header {
         let edit = opened.load()?;
         let ExecToken { helper, config, .. } = rotation.token.clone();
         let exec = helper_for(&**helpers, &helper, config, opened, edit.header())?;
-        self.tokens = Some(only(rotation.old, helpers));
+        self.given.tokens = Some(only(rotation.old, helpers));
         let UnlockedHeader { key, notes, .. } = self.unlock(opened, edit.header(), KeptKey::VolumeKey)?;
         let (secret, token) = exec.new_token(Some(rotation.old)).map_err(|failure| failure.on(&opened.name))?;
         let (change, _, token) = opened.on(edit.add_bound(&key, &secret, None, token))?;

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use cryptline_luks::edit::{Edit, HeaderChange, LastSlot, NewSlot, Priority};
 use cryptline_luks::token::EXEC_TOKEN;
-use cryptline_luks::{Area, KdfLimits, UnlockOptions};
+use cryptline_luks::{Area, UnlockOptions};
 use cryptline_sys::SecretBuf;
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -41,10 +41,9 @@ use crate::given::Given;
 use crate::keys::{Key, KeyRequest, Keys, Passphrase, with_keys};
 use crate::medium::Medium;
 use crate::open::unlock_with;
-use crate::rules::HeaderRules;
-use crate::setters::{setter_of_options, setters};
+use crate::setters::{setter_of_options, setters, setters_of_unlocking};
 use crate::target::Target;
-use crate::tokens::{self, Tokens};
+use crate::tokens;
 use crate::{Result, Warning};
 use lock::{InUse, Lock};
 use own_device::OwnDevice;
@@ -70,9 +69,6 @@ pub struct Header {
     given: Given,
     header: Option<PathBuf>,
     new_keys: Option<Result<Arc<dyn Keys>>>,
-    slot: Option<u32>,
-    tokens: Option<Tokens>,
-    limits: KdfLimits,
     observer: Option<Observer>,
     overwrite: Option<Box<ConfirmFn>>,
 }
@@ -116,37 +112,13 @@ impl Header {
     }
 
     fn of(given: Given) -> Self {
-        Self {
-            given,
-            header: None,
-            new_keys: None,
-            slot: None,
-            tokens: None,
-            limits: KdfLimits::default(),
-            observer: None,
-            overwrite: None,
-        }
+        Self { given, header: None, new_keys: None, observer: None, overwrite: None }
     }
 
     setter_of_options!();
+    setters_of_unlocking!();
 
     setters! {
-        /// The header is in this file; the target has only data, and is not touched.
-        fn header(path: impl Into<PathBuf>) { header = Some(path.into()) }
-
-        /// Sets what opens the volume now.
-        fn keys(keys: impl Keys + 'static) { given.set_keys(Ok(keys)) }
-
-        /// Accepts this cipher of the data, exactly as the header has it, though the key slot that is opened does not vouch
-        /// for it. May be called several times.
-        fn accept_cipher(spec: impl Into<String>) { given.accept_cipher(spec.into()) }
-
-        /// Demands this of the header before it is changed, unless the target itself says otherwise.
-        fn header_rules(rules: HeaderRules) { given.add_rules(&rules) }
-
-        /// Opens the volume with this passphrase, of which a copy is kept in key memory.
-        fn passphrase(passphrase: impl AsRef<[u8]>) { given.set_keys(Passphrase::new(passphrase)) }
-
         /// Where the new passphrase comes from.
         fn new_keys(keys: impl Keys + 'static) { new_keys = Some(Ok(Arc::new(keys))) }
     }
@@ -160,15 +132,6 @@ impl Header {
     }
 
     setters! {
-        /// Unlocks by this key slot only, whatever its priority.
-        fn key_slot(slot: u32) { slot = Some(slot) }
-
-        /// Tries these tokens before a key is asked for. What needs the passphrase itself takes the token's.
-        fn tokens(tokens: Tokens) { tokens = Some(tokens) }
-
-        /// Limits the cost of deriving keys: a header can ask for anything.
-        fn kdf_limits(limits: KdfLimits) { limits = limits }
-
         /// Told what happens. An error from it ends the work, as long as nothing has been written.
         fn on_progress(observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static) {
             observer = Some(Box::new(observer))
@@ -355,17 +318,17 @@ impl Header {
         opens: KeptKey,
     ) -> Result<UnlockedHeader> {
         let options = UnlockOptions {
-            slot: self.slot,
+            slot: self.given.slot,
             unbound: match opens {
                 KeptKey::VolumeKey => false,
-                KeptKey::AnyKey => self.slot.is_some(),
+                KeptKey::AnyKey => self.given.slot.is_some(),
             },
             allow_null_cipher: false,
-            limits: self.limits,
+            limits: self.given.limits,
         };
         let mut device = opened.device()?;
         let mut notes = Vec::new();
-        if let Some(tokens) = &self.tokens {
+        if let Some(tokens) = &self.given.tokens {
             let tried = tokens::unlock(tokens, header, &mut device, &opened.name, &options)?;
             notes = tried.notes;
             if let Some((key, slot, passphrase)) = tried.found {

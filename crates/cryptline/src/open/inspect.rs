@@ -145,7 +145,7 @@ impl Open {
         }
         let mut demanded = self.given.rules().check(&header, &source.name)?;
         let mut warnings = warnings_of(&header, &self);
-        self.unbound = self.slot.is_some();
+        self.unbound = self.given.slot.is_some();
         let Opened { key, slot, token, notes } = with_keys(|| unlock(&header, source.reader()?, &source.name, &self))?;
         demanded.prove(&header, &key, &source.name)?;
         warnings.extend(notes);

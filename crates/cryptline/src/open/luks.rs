@@ -214,13 +214,13 @@ pub(super) struct Opened {
 /// Unlocks by a token or by what the caller has.
 pub(super) fn unlock(header: &LuksHeader, mut device: impl Read + Seek, name: &str, open: &Open) -> Result<Opened> {
     let options = UnlockOptions {
-        slot: open.slot,
+        slot: open.given.slot,
         unbound: open.unbound,
         allow_null_cipher: open.allow_null_cipher,
-        limits: open.limits,
+        limits: open.given.limits,
     };
     let mut notes = Vec::new();
-    if let Some(tokens) = &open.tokens {
+    if let Some(tokens) = &open.given.tokens {
         let tried = tokens::unlock(tokens, header, &mut device, name, &options)?;
         if let Some(observer) = &open.on_warning {
             tried.notes.iter().for_each(observer);

@@ -28,7 +28,6 @@ use cryptline_engine::Gate;
 use cryptline_engine::base::{DirectMode, Image};
 use cryptline_engine::dispatch::PerfFlags;
 use cryptline_engine::layer::{DelaySpec, Exclusion, FaultRule, Zeroes};
-use cryptline_luks::KdfLimits;
 
 pub use format::{Format, LuksVersion, Plain, RandomKey};
 pub use inspect::{Examined, HeaderArea, Inspection, Unlocked};
@@ -39,14 +38,12 @@ use crate::base::{Access, BaseSource};
 use crate::dispatch::{DispatchOptions, HelperPool};
 use crate::error::Problem;
 use crate::given::Given;
-use crate::keys::{KeyFile, Keys, Passphrase, VolumeKey};
+use crate::keys::{KeyFile, VolumeKey};
 use crate::medium::Medium;
 use crate::partition::PartitionName;
-use crate::rules::HeaderRules;
-use crate::setters::{setter_of_options, setters};
+use crate::setters::{setter_of_options, setters, setters_of_unlocking};
 use crate::stamp::Stamp;
 use crate::target::Target;
-use crate::tokens::Tokens;
 use crate::volume::Volume;
 use crate::{Result, Warning};
 
@@ -70,11 +67,8 @@ pub struct Open {
     allow_null_cipher: bool,
     /// Whoever opens it has no use for one that can only be read.
     writes: bool,
-    slot: Option<u32>,
     /// Set if that key slot may keep another key.
     unbound: bool,
-    tokens: Option<Tokens>,
-    limits: KdfLimits,
     blocks: BlockRules,
     dispatch: DispatchOptions,
     helpers: HelperPool,
@@ -138,10 +132,7 @@ impl Open {
             discards: false,
             allow_null_cipher: false,
             writes: false,
-            slot: None,
             unbound: false,
-            tokens: None,
-            limits: KdfLimits::default(),
             blocks: BlockRules::default(),
             dispatch: DispatchOptions::default(),
             helpers: HelperPool::default(),
@@ -156,6 +147,7 @@ impl Open {
     }
 
     setter_of_options!();
+    setters_of_unlocking!();
 
     setters! {
         /// Sets the source of the encryption parameters. Without it, memory gets a random key, and everything else has
@@ -165,17 +157,6 @@ impl Open {
         /// A volume without a header, as `cryptsetup open --type plain` has it.
         fn plain(plain: Plain) { format = Some(Format::Plain(plain)) }
 
-        /// The LUKS header is in this file; the target has only data.
-        fn header(path: impl Into<PathBuf>) { header = Some(path.into()) }
-
-        /// Where the key comes from.
-        fn keys(keys: impl Keys + 'static) { given.set_keys(Ok(keys)) }
-
-        /// Unlocks with this passphrase, of which a copy is kept in key memory.
-        ///
-        /// Give a reference to memory that you wipe: what is passed by value, such as a `String`, is freed as it is.
-        fn passphrase(passphrase: impl AsRef<[u8]>) { given.set_keys(Passphrase::new(passphrase)) }
-
         /// Opens with the volume key itself, of which a copy is kept in key memory.
         ///
         /// Give a reference to memory that you wipe: what is passed by value, such as a `String`, is freed as it is.
@@ -183,15 +164,6 @@ impl Open {
 
         /// Unlocks with all bytes of a file.
         fn key_file(path: impl Into<PathBuf>) { given.set_keys(Ok(KeyFile::new(path))) }
-
-        /// Tries only this key slot, whatever its priority.
-        fn key_slot(slot: u32) { slot = Some(slot) }
-
-        /// Tries these tokens of a LUKS2 header before a key is asked for. Without this, no token is tried.
-        fn tokens(tokens: Tokens) { tokens = Some(tokens) }
-
-        /// Limits the cost of deriving keys: a header can ask for anything.
-        fn kdf_limits(limits: KdfLimits) { limits = limits }
 
         /// Nothing is written, and others may read at the same time.
         fn read_only(yes: bool) { access.read_only = yes }
@@ -214,14 +186,6 @@ impl Open {
         /// Accepts a header with `cipher_null`, which encrypts nothing. Somebody who can write to the header can
         /// put such a one there.
         fn allow_null_cipher(yes: bool) { allow_null_cipher = yes }
-
-        /// Accepts this cipher, exactly as the header has it, though nothing vouches for it: without that, the volume
-        /// can only be read or is refused ([`Trust`](cryptline_luks::Trust)). May be called several times. A cipher that
-        /// encrypts nothing is not accepted by it.
-        fn accept_cipher(spec: impl Into<String>) { given.accept_cipher(spec.into()) }
-
-        /// Demands this of the LUKS header, unless the target itself says otherwise.
-        fn header_rules(rules: HeaderRules) { given.add_rules(&rules) }
 
         /// Refuses a volume that would be opened for reading only since its cipher is doubted.
         fn writes(yes: bool) { writes = yes }
