@@ -102,7 +102,7 @@ pub(crate) enum FoundTraces {
     /// One of something else.
     Another,
     /// One of the same: its last record.
-    Same(Record),
+    Same(CopyRecord),
 }
 
 /// Where the bytes of the source are in the file, and where the file will end.
@@ -112,7 +112,7 @@ pub(crate) struct SourceRoom {
     pub end: u64,
 }
 
-pub(crate) struct Record {
+pub(crate) struct CopyRecord {
     number: u64,
     size: u64,
     mark: u64,
@@ -124,7 +124,7 @@ impl<'a> CopyJournal<'a> {
     pub fn find(file: &File, size: u64, source: [u8; 32]) -> io::Result<FoundTraces> {
         let len = file.metadata()?.len();
         let places = [2, 1].map(|back| len.checked_sub(back * RECORD));
-        let records = places.map(|place| place.and_then(|at| Record::read(file, at)));
+        let records = places.map(|place| place.and_then(|at| CopyRecord::read(file, at)));
         Ok(match records.into_iter().flatten().max_by_key(|it| it.number) {
             Some(found) if found.size == size && found.source == source => FoundTraces::Same(found),
             Some(_) => FoundTraces::Another,
@@ -133,7 +133,7 @@ impl<'a> CopyJournal<'a> {
     }
 
     /// From where that copy has ended.
-    pub fn go_on(file: &'a File, room: SourceRoom, found: Record) -> Self {
+    pub fn go_on(file: &'a File, room: SourceRoom, found: CopyRecord) -> Self {
         let at = room.end.next_multiple_of(RECORD);
         // What was written behind it and not counted is as if it had not been.
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -165,7 +165,7 @@ impl<'a> CopyJournal<'a> {
     /// Everything before `mark` is durable.
     pub fn note(&self, mark: u64) -> io::Result<()> {
         let number = self.number.get() + 1;
-        let record = Record { number, size: self.size, mark, source: self.source };
+        let record = CopyRecord { number, size: self.size, mark, source: self.source };
         self.file.write_all_at(&record.bytes(), self.at + number % 2 * RECORD)?;
         self.number.set(number);
         Ok(())
@@ -193,7 +193,7 @@ impl<'a> CopyJournal<'a> {
     }
 }
 
-impl Record {
+impl CopyRecord {
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         for number in [self.number, self.size, self.mark] {

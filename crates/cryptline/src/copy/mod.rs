@@ -44,7 +44,7 @@ use cryptline_engine::BackendChoice;
 
 pub use hashes::{CopyHash, CopyHashed};
 pub use journal::ResumeError;
-pub(crate) use journal::{CopyJournal, FoundTraces, SourceRoom};
+pub(crate) use journal::{CopyJournal, CopyRecord, SourceRoom};
 pub(crate) use place::file_gate;
 pub use source::CopySource;
 pub use trouble::{CopyError, CopyRemains};

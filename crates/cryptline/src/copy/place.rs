@@ -74,13 +74,16 @@ impl Copy {
         let (source, size) = source.ok_or_else(no_source)?;
         let draft = Draft::kept(path, replace)?;
         let found = CopyJournal::find(draft.file(), size, source);
-        let found =
-            found.map_err(|error| CopyTrouble::Grow(error).into_error(self.source.name(), &name, CopyRemains::Kept))?;
-        if let FoundTraces::Another = found {
-            let part = draft.path().to_owned();
-            return Err(Problem::Resume(ResumeError::Changed { part }).on(&name));
-        }
-        Ok((draft, Resumed { found, size, source, reserves: false }))
+        let kept = |error| CopyTrouble::Grow(error).into_error(self.source.name(), &name, CopyRemains::Kept);
+        let last = match found.map_err(kept)? {
+            FoundTraces::Same(record) => Some(record),
+            FoundTraces::Nothing => None,
+            FoundTraces::Another => {
+                let part = draft.path().to_owned();
+                return Err(Problem::Resume(ResumeError::Changed { part }).on(&name));
+            }
+        };
+        Ok((draft, Resumed { last, size, source, reserves: false }))
     }
 
     /// Onto a device that is there already, as clear bytes.

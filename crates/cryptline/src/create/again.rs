@@ -18,7 +18,7 @@ use super::making::{Making, Site};
 use super::prepared::Prepared;
 use super::{Create, Draft};
 use crate::Result;
-use crate::copy::{Copy, FoundTraces, ResumeError};
+use crate::copy::{Copy, ResumeError};
 use crate::error::Problem;
 use crate::keys::with_keys;
 
@@ -30,9 +30,11 @@ impl Create {
         let (draft, mut resumed) = copy.find(path, self.replace, &how)?;
         let name = path.display().to_string();
         let passphrase = with_keys(|| self.new_passphrase(&name))?;
-        let prepared = match resumed.found {
-            FoundTraces::Same(_) => self.begun(&draft, &name, passphrase)?,
-            _ => self.prepare(&name, passphrase, Self::size_with(resumed.size.next_multiple_of(512)), &self.format)?,
+        let prepared = match resumed.last {
+            Some(_) => self.begun(&draft, &name, passphrase)?,
+            None => {
+                self.prepare(&name, passphrase, Self::size_with(resumed.size.next_multiple_of(512)), &self.format)?
+            }
         };
         resumed.reserves = self.preallocate;
         let size = self.file_size(&prepared, Some(resumed.size), &name)?;

@@ -27,7 +27,7 @@ use super::prepared::{Prepared, PriorContents};
 use super::{Create, Draft, Durable, Observer, Progress, unreadable};
 use crate::base::{Access, Base, BaseDevice, BaseSource};
 use crate::bytes::GateBytes;
-use crate::copy::{Copy, CopyJournal, CopyRemains, CopyTrouble, FoundTraces, Moved, ResumeError, SourceRoom, Transfer};
+use crate::copy::{Copy, CopyJournal, CopyRecord, CopyRemains, CopyTrouble, Moved, ResumeError, SourceRoom, Transfer};
 use crate::copy::{Zeros, file_gate};
 use crate::error::{Error, Problem};
 use crate::keys::with_keys;
@@ -90,7 +90,8 @@ pub(crate) struct NewHeader<'a> {
 
 /// Copy that can go on later, or does.
 pub(crate) struct Resumed {
-    pub found: FoundTraces,
+    /// The last record of an earlier run.
+    pub last: Option<CopyRecord>,
     pub size: u64,
     pub source: [u8; 32],
     /// Space on disk is reserved for all of it.
@@ -258,9 +259,9 @@ impl Making<'_> {
             return Ok(None);
         };
         let room = SourceRoom { start: self.start(), end: *size };
-        let journal = match resumed.found {
-            FoundTraces::Same(record) => CopyJournal::go_on(draft.file(), room, record),
-            FoundTraces::Another | FoundTraces::Nothing => {
+        let journal = match resumed.last {
+            Some(record) => CopyJournal::go_on(draft.file(), room, record),
+            None => {
                 let first = || match self.inside() {
                     Some(header) => header.prepared.put(Durable(draft.file()), PriorContents::IsZeros),
                     None => Ok(()),
