@@ -58,7 +58,7 @@ pub enum MakingStep {
     Size,
     /// The header is opened.
     Check,
-    /// What is new gets its name.
+    /// Names what is new.
     Name,
 }
 
@@ -66,7 +66,7 @@ pub enum MakingStep {
 pub(crate) struct Making<'a> {
     pub name: String,
     pub site: Site<'a>,
-    pub header: Option<NewHeader<'a>>,
+    pub header: Option<HeaderToMake<'a>>,
     pub contents: Option<&'a Copy>,
     pub resumed: Option<Resumed>,
     /// Replaces files of the same names.
@@ -83,7 +83,7 @@ pub(crate) enum Site<'a> {
 }
 
 /// Header to be made, and who knows how.
-pub(crate) struct NewHeader<'a> {
+pub(crate) struct HeaderToMake<'a> {
     pub create: &'a Create,
     pub prepared: Prepared,
 }
@@ -140,7 +140,7 @@ impl Making<'_> {
     }
 
     /// The header, where it is to be with the data.
-    fn inside(&self) -> Option<&NewHeader<'_>> {
+    fn inside(&self) -> Option<&HeaderToMake<'_>> {
         self.header.as_ref().filter(|header| !header.prepared.is_apart)
     }
 
@@ -167,7 +167,7 @@ impl Making<'_> {
     }
 
     fn put_apart(&self) -> Result<Option<Draft>> {
-        let Some(NewHeader { create, prepared }) = &self.header else {
+        let Some(HeaderToMake { create, prepared }) = &self.header else {
             return Ok(None);
         };
         let Some(path) = create.header.as_deref().filter(|_| prepared.is_apart) else {
@@ -338,9 +338,9 @@ impl Making<'_> {
     }
 
     /// Opens the header in a file that nobody has seen yet.
-    fn check(&self, header: &NewHeader<'_>, file: &Draft) -> Result<u64> {
+    fn check(&self, header: &HeaderToMake<'_>, file: &Draft) -> Result<u64> {
         self.step(MakingStep::Check)?;
-        let NewHeader { create, prepared } = header;
+        let HeaderToMake { create, prepared } = header;
         self.tell(Progress::Checking)?;
         let image = file.image(true)?;
         // Lets the next reads come from the disk and not from memory, where the system does so.
@@ -368,9 +368,9 @@ impl Making<'_> {
         })
     }
 
-    fn put_in_place(&self, device: &BaseDevice, target: &BaseSource, header: &NewHeader<'_>) -> Result<u64> {
+    fn put_in_place(&self, device: &BaseDevice, target: &BaseSource, header: &HeaderToMake<'_>) -> Result<u64> {
         self.step(MakingStep::Head)?;
-        let NewHeader { create, prepared } = header;
+        let HeaderToMake { create, prepared } = header;
         let put = prepared.put(GateBytes::new(&device.gate)?, PriorContents::IsUnknown);
         put.map_err(|error| unreadable(error, target))?;
         self.step(MakingStep::Check)?;

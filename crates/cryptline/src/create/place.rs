@@ -6,7 +6,7 @@ use std::path::Path;
 
 use cryptline_luks::format::{FormatOptions, LuksVersion};
 
-use super::making::{Making, NewHeader, Resumed, Site};
+use super::making::{HeaderToMake, Making, Resumed, Site};
 use super::prepared::Prepared;
 use super::{Create, Draft, Progress, what_is_there};
 use crate::base::{Access, BaseDevice, BaseSource};
@@ -165,7 +165,7 @@ impl Create {
         contents: Option<&'a Copy>,
         resumed: Option<Resumed>,
     ) -> Making<'a> {
-        let header = Some(NewHeader { create: self, prepared });
+        let header = Some(HeaderToMake { create: self, prepared });
         Making { name, site, header, contents, resumed, replace: self.replace, observer: self.observer.as_ref() }
     }
 

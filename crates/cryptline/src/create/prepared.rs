@@ -41,7 +41,7 @@ pub(crate) struct Prepared {
     pub passphrase: SecretBuf,
     /// Bytes in a cipher sector.
     pub sector: u64,
-    /// It goes into a file of its own.
+    /// In a file of its own.
     pub is_apart: bool,
 }
 

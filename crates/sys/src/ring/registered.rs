@@ -1,7 +1,7 @@
 //! The arena that a ring has registered, and the share of locked memory that such arenas may take.
 //!
-//! What is registered is locked, in use or not, and the kernel counts it together with the rings of all processes of a user.
-//! A ring is worth more: without one, each operation is a system call. So arenas leave half of the limit to rings, and take
+//! An arena that is registered is locked, in use or not, and the kernel counts it together with the rings of all processes
+//! of a user. A ring is worth more: without one, each operation is a system call. So arenas leave half of the limit to rings, and take
 //! no more than [`SHARE_MAX`] where there is no limit.
 
 use std::sync::Arc;

@@ -46,10 +46,10 @@ impl Cuts {
 }
 
 /// Function that changes the header loaded from the disk.
-type Making = for<'a> fn(&'a Edit, &SecretBuf) -> Result<HeaderChange<'a>, cryptline_luks::Error>;
+type ChangeMaker = for<'a> fn(&'a Edit, &SecretBuf) -> Result<HeaderChange<'a>, cryptline_luks::Error>;
 
 /// A change, and what may open a LUKS1 and a LUKS2 volume once it was begun; nothing where there is no such change.
-type CutStep = (Making, [&'static [OpensWith]; 2]);
+type CutStep = (ChangeMaker, [&'static [OpensWith]; 2]);
 
 const SAME: &[OpensWith] = &[BEFORE];
 const ADDED: &[OpensWith] = &[BEFORE, [true, true, true]];
@@ -85,7 +85,7 @@ pub fn count() -> Result<Cuts> {
 fn cut_everywhere(
     before: &[u8],
     key: &SecretBuf,
-    make: Making,
+    make: ChangeMaker,
     may_open: &[OpensWith],
     cuts: &mut Cuts,
 ) -> Result<(), cryptline_luks::Error> {

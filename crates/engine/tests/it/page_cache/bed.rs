@@ -15,7 +15,7 @@ pub struct Bed {
     pub machine: &'static Machine,
     pub path: PathBuf,
     pub file: File,
-    /// What a crash leaves is in units of so many bytes.
+    /// Unit, in bytes, of what a crash leaves.
     unit: usize,
     /// The file will be mapped.
     mapped: bool,
