@@ -178,6 +178,7 @@ fn makers() -> Vec<Maker> {
     let stream = move || Copy::new(CopySource::stream(File::open(streamed.path()).unwrap(), "a stream"));
     let large = || FormatOptions { metadata_size: Some(4 << 20), ..cheap(LuksVersion::Luks2) };
     let small = || FormatOptions { data_offset: Some(MIB), ..cheap(LuksVersion::Luks2) };
+    let apart = || FormatOptions { detached: true, keyslots_size: Some(100 * MIB), ..cheap(LuksVersion::Luks2) };
     let far = || FormatOptions { data_offset: Some(64 * MIB), ..cheap(LuksVersion::Luks2) };
     let [one, two, three] = [copy.clone(), copy.clone(), copy.clone()];
     let len = (CONTENTS as u64).next_multiple_of(4096);
@@ -186,6 +187,9 @@ fn makers() -> Vec<Maker> {
         maker("create of LUKS1", 2 * MIB, |disk| create(disk, cheap(LuksVersion::Luks1)).create().map(drop)),
         maker("create with large copies", 16 * MIB, move |disk| create(disk, large()).create().map(drop)),
         maker("create with a short header", MIB, move |disk| create(disk, small()).create().map(drop)),
+        maker("create of a long detached header", 100 * MIB + (32 << 10), move |disk| {
+            create(disk, apart()).create().map(drop)
+        }),
         maker("create --from", 16 * MIB + len, move |disk| {
             create(disk, cheap(LuksVersion::Luks2)).fill(one()?).create().map(drop)
         }),
@@ -229,6 +233,19 @@ fn no_byte_that_would_be_written_is_overlooked_on_a_large_disk() {
             assert_eq!(disk.written(), [], "{name}: {at}");
         }
     }
+}
+
+#[test]
+fn header_that_is_longer_than_its_disk_is_refused_before_the_old_one_is_gone() {
+    let disk = Recorder::of(8 * MIB);
+    let detached = |keyslots_size| FormatOptions { detached: true, keyslots_size, ..cheap(LuksVersion::Luks2) };
+    create(&disk, detached(Some(4 * MIB))).create().unwrap();
+    disk.forget();
+    let refused = create(&disk, detached(None)).replace(true).create().unwrap_err();
+    let size = 8 * MIB;
+    let too_small = |problem: &Problem| matches!(problem, Problem::Luks(cryptline_luks::Error::TooSmall { needed, size: has }) if *needed > size && *has == size);
+    assert!(too_small(refused.problem()), "{refused}");
+    assert_eq!(disk.written(), []);
 }
 
 /// As a loop device over a partition of the disk makes one.

@@ -149,6 +149,7 @@ impl Making<'_> {
         if let (Site::There { .. }, Some(copy)) = (&self.site, self.contents) {
             // What cannot be opened, or has no room, is refused while all is as it was.
             copy.check_room(&self.lay(Zeroes::Decrypt)?, &self.name)?;
+            copy.refuse_stopped(&self.name)?;
         }
         Ok(())
     }
@@ -183,16 +184,19 @@ impl Making<'_> {
             return Ok(None);
         };
         self.step(MakingStep::Clear)?;
-        let aside = apart.map(Draft::set_aside).transpose()?.flatten();
         let mut bytes = GateBytes::new(&device.gate)?;
+        let aside = apart.map(Draft::set_aside).transpose()?.flatten();
         // Data may lie anywhere behind it, as what was there before does where there are no contents.
         let len = if self.contents.is_some() { header.prepared.start } else { header.prepared.slots as u64 };
-        let zeroed = self.zero(&mut bytes, device.gate.size(), len, target);
-        zeroed.inspect_err(|_| {
-            if bytes.is_written() && apart.is_none() {
-                header.create.wipe(&mut bytes);
+        if let Err(error) = self.zero(&mut bytes, device.gate.size(), len, target) {
+            match aside {
+                // The old data is all there.
+                Some(aside) if !bytes.is_written() => aside.put_back(),
+                _ if bytes.is_written() && apart.is_none() => header.create.wipe(&mut bytes),
+                _ => {}
             }
-        })?;
+            return Err(error);
+        }
         Ok(aside)
     }
 

@@ -1,6 +1,8 @@
 //! Steps that are told of each making, in the order of the table.
 
+use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, LuksVersion};
@@ -8,7 +10,7 @@ use tempfile::TempDir;
 
 use super::MakingStep::{self, *};
 use crate::create::Progress;
-use crate::{Copy, CopySource, Create, Error, ErrorKind, Open, Result};
+use crate::{Copy, CopySource, Create, Error, ErrorKind, Medium, Open, Result};
 
 const SIZE: u64 = 18 << 20;
 
@@ -180,4 +182,53 @@ fn no_copy_of_an_older_header_is_left_whatever_the_new_volume_holds() {
         create.create().unwrap();
         assert_ne!(second(&lab), b"SKUL\xba\xbe", "filled: {is_filled}");
     }
+}
+
+/// A medium of zeros that cannot be read any more once the old header is to go.
+struct FailsWhenCleared(Arc<AtomicBool>);
+
+impl Medium for FailsWhenCleared {
+    fn size(&self) -> u64 {
+        SIZE
+    }
+
+    fn read_at(&self, _offset: u64, target: &mut [u8]) -> io::Result<()> {
+        target.fill(0);
+        if self.0.load(Ordering::Relaxed) { Err(io::Error::other("gone")) } else { Ok(()) }
+    }
+
+    fn write_at(&self, _offset: u64, _source: &[u8]) -> io::Result<()> {
+        panic!("it is written without having been read")
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn separate_header_keeps_its_name_where_nothing_was_written_to_its_disk() {
+    let lab = Lab::new();
+    let header = lab.path("header");
+    std::fs::write(&header, b"old").unwrap();
+    let is_gone = Arc::new(AtomicBool::new(false));
+    let create = Create::medium(Arc::new(FailsWhenCleared(Arc::clone(&is_gone))));
+    let create = create.format(cheap(LuksVersion::Luks2)).passphrase("pass phrase").replace(true).header(&header);
+    let create = create.fill(lab.copy()).on_progress(move |progress| {
+        if let Progress::Step(Clear) = progress {
+            is_gone.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    });
+    create.create().unwrap_err();
+    assert_eq!(std::fs::read(&header).unwrap(), b"old");
+}
+
+#[test]
+fn making_that_was_stopped_before_it_began_changes_nothing() {
+    let (lab, three) = (Lab::new(), vec![3; usize::try_from(SIZE).unwrap()]);
+    std::fs::write(lab.path("there"), &three).unwrap();
+    let stopped = lab.there().fill(lab.copy().stop(Arc::new(AtomicBool::new(true)))).create().unwrap_err();
+    assert!(matches!(stopped.problem(), crate::error::Problem::CopyStopped(_)), "{stopped}");
+    assert!(std::fs::read(lab.path("there")).unwrap() == three);
 }

@@ -132,6 +132,10 @@ impl Create {
             if copy.holes == Holes::Keep {
                 return Err(Problem::HolesOfDevice.on(target));
             }
+            if self.format.detached && self.header.is_none() {
+                let reason = "a detached header has no room for contents; it goes to a place of its own";
+                return Err(Problem::Luks(cryptline_luks::Error::Parameters(reason.into())).on(target));
+            }
         }
         let (mut device, options) = self.open_place(target, path, copy)?;
         let (size, name) = (device.gate.geometry().size, target.to_string());
@@ -145,6 +149,10 @@ impl Create {
         let passphrase = with_keys(|| self.new_passphrase(&name))?;
         let room = if contents.is_some() { Self::size_with(size) } else { size };
         let prepared = self.prepare(&name, passphrase, room, &options)?;
+        let needed = prepared.bytes.len() as u64;
+        if self.header.is_none() && needed > size {
+            return Err(Problem::Luks(cryptline_luks::Error::TooSmall { needed, size }).on(&name));
+        }
         if let Some(contents) = contents {
             let (has, needs) = (prepared.data_on(size), contents.next_multiple_of(prepared.sector));
             if has < needs {
@@ -224,7 +232,12 @@ impl Create {
         options: &FormatOptions,
         copy: Option<&Copy>,
     ) -> Result<()> {
-        let start = options.data_start().map_err(|error| Problem::Luks(error).on(target))?;
+        let failed = |error| Problem::Luks(error).on(target);
+        let mut start = options.data_start().map_err(failed)?;
+        if options.detached && self.header.is_none() {
+            // It is the header that comes here.
+            start = options.header_len().map_err(failed)?;
+        }
         // Up to the end of the device, where only the end of a stream tells how much comes.
         let contents = copy.map_or(Some(0), |copy| copy.source.size());
         let written = contents
