@@ -58,6 +58,11 @@ pub(crate) trait Layer: Send {
         false
     }
 
+    /// Tells if a step that found no place below is tried again. One that is not ends as any other.
+    fn comes_again(&self, _note: &Self::Note) -> bool {
+        true
+    }
+
     /// Device and shift for a request that a device below may carry out where it lies.
     fn at_once(&mut self, _request: &Request) -> Option<(usize, u64)> {
         None
@@ -182,7 +187,7 @@ impl<L: Layer> Layered<L> {
         let Some((mut completion, below)) = self.pass(ring, device, request, Below { note, is_step: true }) else {
             return;
         };
-        if completion.result == Err(Fault::Busy) {
+        if completion.result == Err(Fault::Busy) && self.layer.comes_again(&below.note) {
             self.again.push_back(Step { device, request: completion.request, note: below.note });
             return;
         }
@@ -196,7 +201,7 @@ impl<L: Layer> Layered<L> {
     fn settle(&mut self, device: usize, mut at: usize, done: &mut Vec<Completion>) {
         while let Some(completion) = done.get_mut(at) {
             let Below { note, is_step } = self.below.leave(&mut completion.request);
-            if is_step && completion.result == Err(Fault::Busy) {
+            if is_step && completion.result == Err(Fault::Busy) && self.layer.comes_again(&note) {
                 let request = done.swap_remove(at).request;
                 self.again.push_back(Step { device, request, note });
                 continue;
@@ -217,9 +222,10 @@ impl<L: Layer> Layered<L> {
         }
     }
 
-    /// The end of a request that was taken just now, if it is the last that has come.
-    fn own(&mut self, ring: &mut Ring, token: u64) -> Submitted {
-        let is_own = self.out.done.last().is_some_and(|last| last.request.token == token);
+    /// The end of a request that was taken just now, if it is the last of those that came after the first `before`.
+    fn own(&mut self, ring: &mut Ring, token: u64, before: usize) -> Submitted {
+        let mut new = self.out.done.iter().skip(before);
+        let is_own = new.next_back().is_some_and(|last| last.request.token == token);
         let own = if is_own { self.out.done.pop() } else { None };
         self.tell(ring);
         own.map_or(Submitted::Pending, Submitted::Done)
@@ -253,7 +259,7 @@ impl<L: Layer> Queue for Layered<L> {
             // As `file` answers more requests than the ring has places for.
             return Submitted::Done(request.complete(Err(Fault::Busy)));
         }
-        let token = request.token;
+        let (token, before) = (request.token, self.out.done.len());
         match self.layer.down(&mut request) {
             Descent::End(result) => return Submitted::Done(request.complete(result)),
             Descent::Through { device, note } => {
@@ -278,7 +284,7 @@ impl<L: Layer> Queue for Layered<L> {
             }
         }
         self.drain(ring);
-        self.own(ring, token)
+        self.own(ring, token, before)
     }
 
     fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
@@ -356,6 +362,8 @@ mod tests {
     /// A layer that sends each flush twice, and lets all else through.
     struct Twice {
         flushes: Vec<(Request, u8)>,
+        worst: Result<(), Fault>,
+        gives_up: bool,
         lost: Arc<AtomicUsize>,
     }
 
@@ -376,11 +384,16 @@ mod tests {
         }
 
         fn back(&mut self, _note: bool, completion: Completion, out: &mut LayerOut<bool>) {
-            assert_eq!((completion.request.token, completion.result), (99, Ok(())));
+            assert_eq!(completion.request.token, 99);
+            self.worst = self.worst.and(completion.result);
             self.flushes[0].1 -= 1;
             if self.flushes[0].1 == 0 {
-                out.done.push(self.flushes.remove(0).0.complete(Ok(())));
+                out.done.push(self.flushes.remove(0).0.complete(self.worst));
             }
+        }
+
+        fn comes_again(&self, _note: &bool) -> bool {
+            !self.gives_up
         }
 
         fn lost(&mut self, _note: &bool) {
@@ -399,7 +412,7 @@ mod tests {
         let (asked, lost) = (Arc::default(), Arc::default());
         let mut ring = Ring::new(BackendChoice::Syscalls, 8).unwrap();
         let lower = Gate::new(OnePlace(Arc::clone(&asked))).open_queue(&mut ring).unwrap();
-        let layer = Twice { flushes: Vec::new(), lost: Arc::clone(&lost) };
+        let layer = Twice { flushes: Vec::new(), worst: Ok(()), gives_up: false, lost: Arc::clone(&lost) };
         Bench { queue: Layered::new(layer, vec![lower], most), ring, asked, lost }
     }
 
@@ -422,6 +435,16 @@ mod tests {
             // With one place in the table, who finds it taken does not ask below.
             assert_eq!(asked.load(Ordering::Relaxed), if most == 1 { 2 } else { 4 });
         }
+    }
+
+    #[test]
+    fn step_that_does_not_come_again_ends_with_what_it_found() {
+        let Bench { mut queue, mut ring, .. } = bench(4);
+        queue.layer.gives_up = true;
+        assert!(matches!(queue.submit(&mut ring, Request::flush(7)), Submitted::Pending));
+        let mut done = Vec::new();
+        queue.poll(&mut ring, &mut done);
+        assert_eq!((done.len(), done[0].request.token, done[0].result), (1, 7, Err(Fault::Busy)));
     }
 
     #[test]

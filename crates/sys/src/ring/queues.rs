@@ -130,8 +130,8 @@ impl RingQueues {
     }
 }
 
-/// Most entries of the queue to the kernel. It is emptied with each call; only the queue of completions must have room for
-/// all that is in flight. Both are locked memory, which an idle client has, too.
+/// Most entries of the queue to the kernel. It is emptied with each call. The queue of completions has room for as many
+/// operations as were asked for; beyond that, the kernel keeps them. Both are locked memory, which an idle client has, too.
 const TO_KERNEL_MAX: u32 = 128;
 
 fn build<E: EntryMarker>(depth: u32) -> std::io::Result<IoUring<E>> {

@@ -193,6 +193,11 @@ impl Layer for AdmissionLayer {
         }
     }
 
+    /// A write that found no place has broken its zone below, which goes on once that write has ended.
+    fn comes_again(&self, kind: &AdmittedKind) -> bool {
+        !matches!(kind, AdmittedKind::Write { .. })
+    }
+
     /// Whoever comes next must not trust what a queue that is gone left behind.
     fn lost(&mut self, kind: &AdmittedKind) {
         self.ended(*kind, Err(Fault::Io(Errno::CANCELED)));
