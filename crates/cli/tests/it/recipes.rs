@@ -313,7 +313,8 @@ fn recipe_waits_until_a_socket_listens() {
     };
     assert!(!is_ready());
     listen(&unready, 1).unwrap();
-    assert!(is_ready());
+    // The system's list may leave a socket out while others come and go, and no command is left that is waited for.
+    assert!((0..100).any(|_| is_ready()));
 }
 
 #[test]
