@@ -70,23 +70,30 @@ pub(crate) struct CommonArgs {
     pub(crate) quiet: bool,
 }
 
+type WithOptions = fn(clap::Command) -> clap::Command;
+
+/// Verbs that are started often: the options of all verbs are hundreds, and take two milliseconds to describe.
+const OFTEN: [(&str, WithOptions); 9] = [
+    ("serve", cmd::serve::ServeArgs::augment_args),
+    ("vhost-user", cmd::vhost_user::VhostUserArgs::augment_args),
+    ("mount", cmd::mount::MountArgs::augment_args),
+    ("attach", cmd::attach::AttachArgs::augment_args),
+    ("detach", cmd::detach::DetachArgs::augment_args),
+    ("info", cmd::info::InfoArgs::augment_args),
+    ("check", cmd::check::CheckArgs::augment_args),
+    ("create", cmd::create::CreateArgs::augment_args),
+    ("copy", cmd::copy::CopyArgs::augment_args),
+];
+
 impl Cli {
-    /// The options of this verb alone, where it is one that is started often: those of all verbs are hundreds, and take two
-    /// milliseconds to describe. For all others the whole command line. No texts of help are in it.
+    /// The options of this verb alone, where it is one of [`OFTEN`]; else the whole command line. No help texts are in it.
     pub(crate) fn of_verb(name: Option<&OsStr>) -> clap::Command {
-        let (name, options): (_, fn(clap::Command) -> clap::Command) = match name.and_then(OsStr::to_str) {
-            Some("serve") => ("serve", cmd::serve::ServeArgs::augment_args),
-            Some("vhost-user") => ("vhost-user", cmd::vhost_user::VhostUserArgs::augment_args),
-            Some("mount") => ("mount", cmd::mount::MountArgs::augment_args),
-            Some("attach") => ("attach", cmd::attach::AttachArgs::augment_args),
-            Some("detach") => ("detach", cmd::detach::DetachArgs::augment_args),
-            Some("info") => ("info", cmd::info::InfoArgs::augment_args),
-            Some("check") => ("check", cmd::check::CheckArgs::augment_args),
-            Some("create") => ("create", cmd::create::CreateArgs::augment_args),
-            Some("copy") => ("copy", cmd::copy::CopyArgs::augment_args),
-            _ => return Self::command(),
-        };
-        CommonArgs::augment_args(clap::Command::new("cryptline")).subcommand(options(clap::Command::new(name)))
+        match OFTEN.into_iter().find(|(verb, _)| name.is_some_and(|name| name == *verb)) {
+            Some((verb, options)) => {
+                CommonArgs::augment_args(clap::Command::new("cryptline")).subcommand(options(clap::Command::new(verb)))
+            }
+            None => Self::command(),
+        }
     }
 }
 

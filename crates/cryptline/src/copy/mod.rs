@@ -17,8 +17,8 @@
 //! mtime and ctime, or the copy fails: it would have one part from before and another from after.
 //!
 //! A volume whose file is mostly in the page cache, as one just made, is read from there (`DirectMode::Uncached`, by
-//! `cachestat`). `--verify` may follow a pipe: a hash of each chunk is kept and compared with a volume that is opened
-//! anew, before there is a header, since data found wrong must not open.
+//! `cachestat`). `--verify` may follow a pipe: a hash of each chunk is kept and compared with what a volume that is opened anew
+//! reads, before there is a header, since data found wrong must not open.
 
 mod feed;
 mod hashes;

@@ -27,8 +27,9 @@ use super::prepared::{Prepared, PriorContents};
 use super::{Create, Draft, Durable, Observer, Progress, unreadable};
 use crate::base::{Access, Base, BaseDevice, BaseSource};
 use crate::bytes::GateBytes;
-use crate::copy::{Copy, CopyJournal, CopyRecord, CopyRemains, CopyTrouble, Moved, ResumeError, SourceRoom, Transfer};
-use crate::copy::{Zeros, file_gate};
+use crate::copy::{
+    Copy, CopyJournal, CopyRecord, CopyRemains, CopyTrouble, Moved, ResumeError, SourceRoom, Transfer, Zeros, file_gate,
+};
 use crate::error::{Error, Problem};
 use crate::keys::with_keys;
 use crate::{Gate, Result, Warning, Zeroes};
