@@ -87,7 +87,9 @@ pub(crate) enum Descent<N> {
 
 /// Work and results that a layer gives its shell.
 pub(crate) struct LayerOut<N> {
-    /// Requests to a device below, with their notes.
+    /// Request to a device below, with its note, which goes before all others.
+    next: Option<Step<N>>,
+    /// Those behind it.
     send: VecDeque<Step<N>>,
     /// Ends of what was submitted.
     pub done: Vec<Completion>,
@@ -111,7 +113,21 @@ impl<N> LayerOut<N> {
     /// Sends a step to a device below; its own token is the note's business.
     pub fn send(&mut self, device: usize, request: Request, note: N) {
         self.room = self.room.saturating_sub(1);
-        self.send.push_back(Step { device, request, note });
+        let step = Step { device, request, note };
+        // Most steps are alone, and are moved less there.
+        if self.next.is_none() && self.send.is_empty() {
+            self.next = Some(step);
+        } else {
+            self.send.push_back(step);
+        }
+    }
+
+    fn next(&mut self) -> Option<Step<N>> {
+        if self.next.is_some() { self.next.take() } else { self.send.pop_front() }
+    }
+
+    fn has_sent_all(&self) -> bool {
+        self.next.is_none() && self.send.is_empty()
     }
 }
 
@@ -135,8 +151,8 @@ impl<L: Layer> Layered<L> {
     /// A queue of `layer`, with queues into the devices below it; at most `most` requests and steps are there at a time.
     pub fn new(layer: L, lower: Vec<GatedQueue>, most: usize) -> Self {
         let send = VecDeque::with_capacity(most);
-        let out =
-            LayerOut { send, done: Vec::with_capacity(most), room: most, polls: false, awake: false, wake_by: None };
+        let done = Vec::with_capacity(most);
+        let out = LayerOut { next: None, send, done, room: most, polls: false, awake: false, wake_by: None };
         Self { layer, lower, below: InFlight::new(most), out, again: VecDeque::with_capacity(most) }
     }
 
@@ -166,13 +182,13 @@ impl<L: Layer> Layered<L> {
     fn drain(&mut self, ring: &mut Ring) -> bool {
         let mut any = false;
         loop {
-            while let Some(step) = self.out.send.pop_front() {
+            while let Some(step) = self.out.next() {
                 any = true;
                 self.send(ring, step);
             }
             self.out.room = self.below.room();
             self.layer.turn(&mut self.out);
-            if self.out.send.is_empty() {
+            if self.out.has_sent_all() {
                 return any;
             }
         }
@@ -184,14 +200,15 @@ impl<L: Layer> Layered<L> {
             return;
         }
         let Step { device, request, note } = step;
-        let Some((mut completion, below)) = self.pass(ring, device, request, Below { note, is_step: true }) else {
+        let Some((mut completion, Below { note, .. })) = self.pass(ring, device, request, Below { note, is_step: true })
+        else {
             return;
         };
-        if completion.result == Err(Fault::Busy) && self.layer.comes_again(&below.note) {
-            self.again.push_back(Step { device, request: completion.request, note: below.note });
+        if completion.result == Err(Fault::Busy) && self.layer.comes_again(&note) {
+            self.again.push_back(Step { device, request: completion.request, note });
             return;
         }
-        match self.layer.up(&mut completion, below.note, &mut self.out) {
+        match self.layer.up(&mut completion, note, &mut self.out) {
             None => self.out.done.push(completion),
             Some(note) => self.layer.back(note, completion, &mut self.out),
         }
@@ -254,7 +271,7 @@ impl<L: Layer> Queue for Layered<L> {
     }
 
     fn submit(&mut self, ring: &mut Ring, mut request: Request) -> Submitted {
-        debug_assert!(self.out.send.is_empty(), "all steps are sent when a call ends");
+        debug_assert!(self.out.has_sent_all(), "all steps are sent when a call ends");
         if self.below.is_full() {
             // As `file` answers more requests than the ring has places for.
             return Submitted::Done(request.complete(Err(Fault::Busy)));
@@ -310,7 +327,7 @@ impl<L: Layer> Queue for Layered<L> {
 /// Requests below that nobody waits for: their layer is told of each.
 impl<L: Layer> Drop for Layered<L> {
     fn drop(&mut self) {
-        let steps = self.again.drain(..).chain(self.out.send.drain(..));
+        let steps = self.again.drain(..).chain(self.out.next.take()).chain(self.out.send.drain(..));
         steps.for_each(|step| self.layer.lost(&step.note));
         self.below.notes().for_each(|below| self.layer.lost(&below.note));
     }

@@ -165,7 +165,7 @@ fn notes(setting: &Setting) -> Vec<String> {
         format!("Before, every server gave all bytes that were written, SHA-256 {}.", images.sha256),
         "vhost-user: libblkio's driver in this program, one virtqueue in shared memory, event indices, asleep until it is called; as a virtual machine, without its exits; the first and last 8 bytes of each read are compared. nbd: fio with libnbd, one connection. fuse: fio with io_uring and O_DIRECT on the file of the mount; fuse-uring: the same, and the server's requests come through io_uring too.".into(),
         "bare-cipher is no server but the cipher alone, on the processor of the servers, in memory that was just copied from where no cache holds it, as a server finds its data: as much at a time as is in flight, 256 KiB at most.".into(),
-        "Allocations are counted in servers inside this process: calls that take memory, of all threads of the server, while 4096 reads of 4 KiB are served.".into(),
+        "Allocations are counted in servers inside this process: calls that take memory, of all threads of the server, while 4096 reads of 4 KiB are served; of up to four such counts the least, as tables grow with the most requests that were ever under way.".into(),
         setting.programs.versions(&["fio", "qemu-storage-daemon"]),
     ]
 }
