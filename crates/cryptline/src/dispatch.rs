@@ -51,12 +51,15 @@ impl HelperPool {
 
     /// The helpers that `dispatch` needs, if any. A warning only where they are started now.
     pub(crate) fn helpers(&self, dispatch: &Dispatch) -> Result<(Option<HelperThreads>, Option<Warning>), Error> {
-        let (count, warning) = self.count();
-        if count == 0 || ![dispatch.read, dispatch.write].contains(&DispatchMode::Auto) {
+        if ![dispatch.read, dispatch.write].contains(&DispatchMode::Auto) {
             return Ok((None, None));
         }
         if let Some(helpers) = self.started.get() {
             return Ok((Some(helpers.clone()), None));
+        }
+        let (count, warning) = self.count();
+        if count == 0 {
+            return Ok((None, None));
         }
         let started = HelperThreads::start(count)?;
         let helpers = self.started.get_or_init(|| started);
