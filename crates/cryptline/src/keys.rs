@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use cryptline_engine::OpenError;
 use cryptline_luks::{KEY_LEN_MAX, PASSPHRASE_LEN_MAX};
-use cryptline_sys::{NotStarted, SecretBuf, on_secret_stack};
+use cryptline_sys::{NotStarted, SecretBuf, on_secret_thread};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zeroize::Zeroizing;
@@ -325,7 +325,7 @@ impl Descriptor {
 /// Does what has keys in hand, on a stack of its own that is wiped afterwards. What it returns must hold
 /// no secrets but in key memory.
 pub(crate) fn with_keys<R: Send>(work: impl FnOnce() -> Result<R, Error> + Send) -> Result<R, Error> {
-    on_secret_stack(work).map_err(|why| match why {
+    on_secret_thread(work).map_err(|why| match why {
         NotStarted::Memory(error) => Problem::KeyMemory(error),
         NotStarted::Thread(error) => Problem::Device(OpenError::Thread(error)),
     })?

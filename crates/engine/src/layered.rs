@@ -200,7 +200,8 @@ impl<L: Layer> Layered<L> {
             return;
         }
         let Step { device, request, note } = step;
-        let Some((mut completion, Below { note, .. })) = self.pass(ring, device, request, Below { note, is_step: true })
+        let Some((mut completion, Below { note, .. })) =
+            self.pass(ring, device, request, Below { note, is_step: true })
         else {
             return;
         };

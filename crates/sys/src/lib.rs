@@ -82,6 +82,7 @@ pub use ring::{
 };
 pub use secret::{
     GUARDED_STACK, NotStarted, SecretBox, SecretBuf, SecretThread, StackGuard, key_memory_is_locked, on_secret_stack,
+    on_secret_thread,
 };
 pub use shared::SharedMemory;
 pub use ublk::{UblkControl, UblkDevice, UblkPayload, UblkQueue};

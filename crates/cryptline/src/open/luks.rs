@@ -113,9 +113,8 @@ fn crypt_of(cipher: &CipherSpec, segment: &DataSegment, key: &SecretBuf, discard
         SectorOptions { sector_size: segment.sector_size, iv_offset: segment.iv_tweak, iv_large_sectors: false };
     // The null cipher takes no key, whatever the header keeps for it.
     let key = if cipher.is_null() { &[][..] } else { key };
-    let wrong = |error| Problem::HeaderCipher(error).into();
-    let (sector_cipher, key_len) = sector_cipher(cipher, sectors, || Ok(key), wrong)?;
-    Ok(SegmentCrypt { spec: cipher.clone(), cipher: sector_cipher, key_len, sectors, discards })
+    let made = sector_cipher(cipher, sectors, key, Problem::HeaderCipher)?;
+    Ok(SegmentCrypt { spec: cipher.clone(), cipher: made, key_len: key.len(), sectors, discards })
 }
 
 /// Bytes of each segment on a device of `size` bytes.

@@ -14,7 +14,7 @@ use crate::contents;
 use crate::dispatch::Stored;
 use crate::error::Problem;
 use crate::info::VolumeKind;
-use crate::keys::{Key, KeyRequest, copy_of, no_key};
+use crate::keys::{Key, KeyRequest, copy_of, no_key, with_keys};
 use crate::volume::Volume;
 
 /// Opens a plain volume.
@@ -27,9 +27,10 @@ pub(super) fn open(open: Open, source: &BaseSource, plain: &Plain) -> Result<Vol
     if !open.access.read_only && !open.overwrite && !cipher.is_null() {
         refuse_others(&base, plain, &name)?;
     }
-    let read_key = || read_key(&open, &name, plain, key_len);
-    let (sector_cipher, key_len) = sector_cipher(&cipher, sectors, read_key, |error| Problem::Cipher(error).into())?;
-    let crypt = SegmentCrypt { spec: cipher, cipher: sector_cipher, key_len, sectors, discards: open.discards };
+    let key = with_keys(|| read_key(&open, &name, plain, key_len))?;
+    let made = sector_cipher(&cipher, sectors, &key, Problem::Cipher)?;
+    let crypt = SegmentCrypt { spec: cipher, cipher: made, key_len: key.len(), sectors, discards: open.discards };
+    drop(key);
     let part = StackPart { base: 0, start: plain.start, size: plain.size, crypt: Some(crypt) };
     let plan =
         StackPlan { source: name.clone(), kind: VolumeKind::Plain, dispatch: decision.dispatch, parts: vec![part] };
@@ -57,9 +58,10 @@ pub(super) fn open_random(open: Open, source: &BaseSource, random: &RandomKey) -
     let sectors =
         SectorOptions { sector_size: random.sector_size, iv_offset: 0, iv_large_sectors: random.iv_large_sectors };
     let base = source.open(open.access)?;
-    let new_key = || Ok(SecretBuf::random(key_len).map_err(Problem::KeyMemory)?);
-    let (sector_cipher, key_len) = sector_cipher(&cipher, sectors, new_key, |error| Problem::Cipher(error).into())?;
-    let crypt = SegmentCrypt { spec: cipher, cipher: sector_cipher, key_len, sectors, discards: true };
+    let key = SecretBuf::random(key_len).map_err(Problem::KeyMemory)?;
+    let made = sector_cipher(&cipher, sectors, &key, Problem::Cipher)?;
+    let crypt = SegmentCrypt { spec: cipher, cipher: made, key_len: key.len(), sectors, discards: true };
+    drop(key);
     let part = StackPart { base: 0, start: 0, size: None, crypt: Some(crypt) };
     let plan = StackPlan {
         source: source.to_string(),

@@ -6,7 +6,7 @@
 //! volume with one part never meets `linear`. A write that finds no place below (`Fault::Busy`) comes back from `crypt`
 //! decrypted, because it will be submitted again. Words of all lines together decide who runs the ciphers.
 
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 use cryptline_cipher::{CipherError, CipherSpec, SectorCipher, SectorOptions};
@@ -17,12 +17,12 @@ use cryptline_engine::layer::{
     CipherRange, CryptDevice, CryptOptions, DelayDevice, DelaySpec, Exclusion, FaultDevice, FaultPlan, SubBlockDevice,
     SubBlockOptions, zoned,
 };
+use cryptline_sys::on_secret_stack;
 
 use super::{BlockRules, Open, partition};
 use crate::base::{Base, BaseStore};
-use crate::error::{Error, Problem};
+use crate::error::Problem;
 use crate::info::{BaseInfo, Info, SmallWrites, VolumeKind};
-use crate::keys::with_keys;
 use crate::volume::{LEAST_BLOCK, Volume};
 use crate::{Result, Warning};
 
@@ -404,20 +404,17 @@ fn granularity(sector: u32, start: u64) -> u32 {
     }
 }
 
-/// The cipher under the key that `read_key` gets, and the key's length in bytes. All that knows the key
-/// happens here, on a stack that is gone afterwards, and nothing else does: an object made on such a stack and
-/// moved to the heap can take bytes of a key along where it has bytes of its own not yet set.
-pub(super) fn sector_cipher<K: Deref<Target = [u8]>>(
+/// The cipher under `key`. All that knows the expanded key happens here, on a stack that is gone afterwards, and nothing else
+/// does: an object made on such a stack and moved to the heap can take bytes of a key along where it has bytes of its own not
+/// yet set.
+pub(super) fn sector_cipher(
     cipher: &CipherSpec,
     sectors: SectorOptions,
-    read_key: impl FnOnce() -> Result<K> + Send,
-    failed: impl Fn(CipherError) -> Error + Send + Sync,
-) -> Result<(SectorCipher, usize)> {
-    with_keys(|| {
-        let key = read_key()?;
-        let made = SectorCipher::new(cipher, &key, sectors);
-        Ok((made.map_err(failed)?, key.len()))
-    })
+    key: &[u8],
+    failed: impl FnOnce(CipherError) -> Problem,
+) -> Result<SectorCipher> {
+    let made = on_secret_stack(|| SectorCipher::new(cipher, key, sectors)).map_err(Problem::KeyMemory)?;
+    Ok(made.map_err(failed)?)
 }
 
 #[cfg(test)]

@@ -139,7 +139,12 @@ impl Uring {
     pub fn reserve(&mut self, depth: usize) {
         // A message has a poll of its own; the poll of the eventfd and the timer come on top.
         let all = depth.saturating_mul(2).saturating_add(2);
-        self.backlog.reserve(all.saturating_sub(self.backlog.len()));
+        if self.backlog.is_empty() {
+            // To grow it would copy memory that nobody has used, and so have it there.
+            self.backlog = VecDeque::with_capacity(all);
+        } else {
+            self.backlog.reserve(all.saturating_sub(self.backlog.len()));
+        }
     }
 
     /// Lets `sleeper` end a wait.

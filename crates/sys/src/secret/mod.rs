@@ -22,7 +22,7 @@ use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 use zeroize::Zeroize;
 
 pub use heap::SecretBox;
-pub use stack::{GUARDED_STACK, NotStarted, SecretThread, StackGuard, on_secret_stack};
+pub use stack::{GUARDED_STACK, NotStarted, SecretThread, StackGuard, on_secret_stack, on_secret_thread};
 
 /// Set if some key memory could not be locked.
 static UNLOCKED: AtomicBool = AtomicBool::new(false);
