@@ -144,6 +144,7 @@ pub const ALL: &[Spec] = &[
     units("scale", "idle_client_descriptors", Lower, "descriptors", "Each client that asks for nothing holds {} descriptors."),
     units("scale", "idle_1000_clients_cpu_ms", AtMost(0.0), "ms", "A server whose 1000 clients ask for nothing uses {} ms of processor time in a second."),
     ratio("scale", "connections_8_over_1", Higher, "Eight connections together read {} times as fast as one."),
+    ratio("scale", "vhost_queues_4_over_1", Higher, "A machine with four queues reads {} times as fast as with one."),
     ratio("scale", "sparse_ready_over_small", AtMost(1.25), "A file of 15 TiB, nearly all holes, is served {} times as late as one of 24 MiB."),
     units("scale", "sparse_extents_ms", Lower, "ms", "Its client has the extents of all of it after {} ms."),
     units("scale", "sparse_growth_ms", Lower, "ms", "When it has grown, the next client sees that after {} ms."),

@@ -1,4 +1,4 @@
-//! A virtual machine's disk driver without the machine: libblkio's, over one virtqueue, asleep until it is called.
+//! A virtual machine's disk driver without the machine: libblkio's, over one virtqueue or several, asleep until it is called.
 //!
 //! The driver takes an address for a number, so the data lies in shared memory that is mapped elsewhere: a plain vector
 //! has the addresses, and a file the bytes.
@@ -22,10 +22,10 @@ const RING: u16 = 128;
 /// Bytes that are compared at each end of a read.
 const END: usize = 8;
 
-/// A driver of one queue, which reads and compares both ends of each read with what must be there.
+/// A driver, which reads and compares both ends of each read with what must be there. A slot's requests go to one queue.
 pub struct Guest {
     // They lie in memory of the transport.
-    queue: VirtioBlkQueue<'static, usize>,
+    queues: Vec<VirtioBlkQueue<'static, usize>>,
     transport: Box<VirtioBlkTransport>,
     window: Vec<u8>,
     memory: GuestRange,
@@ -33,23 +33,34 @@ pub struct Guest {
     block: usize,
     /// Offset of each slot's last read.
     offsets: Vec<u64>,
-    contents: TestPattern,
+    /// Bytes that must be there, where that is known.
+    contents: Option<TestPattern>,
     /// When to give up.
     late: Instant,
-    /// Set if the server was not told of all yet.
-    untold: bool,
+    /// The queues of which the server was not told all yet.
+    untold: Vec<bool>,
 }
 
 impl Guest {
-    /// Of the server at `socket`, for reads of this shape, until it is too late.
+    /// Of the server at `socket`, with one queue, for reads of this shape, until it is too late.
     pub fn connect(socket: &Path, shape: LoadShape, contents: TestPattern, late: Instant) -> Result<Self> {
+        Self::with_queues(1, socket, shape, Some(contents), late)
+    }
+
+    /// The same with several queues, which share the requests in flight, of a disk whose contents may not be known.
+    pub fn with_queues(
+        count: usize,
+        socket: &Path,
+        shape: LoadShape,
+        contents: Option<TestPattern>,
+        late: Instant,
+    ) -> Result<Self> {
         let features = VirtioFeatureFlags::VERSION_1 | VirtioFeatureFlags::RING_EVENT_IDX;
         let transport = VhostUser::new(&socket.to_string_lossy(), features.bits()).of(socket.display())?;
         let mut transport: Box<VirtioBlkTransport> = Box::new(transport);
         let size = u64::from(transport.get_config()?.capacity) * 512;
-        let queues = VirtioBlkQueue::setup_queues(&mut *transport, 1, RING)?;
-        let Some(mut queue) = queues.into_iter().next() else { fail!("{}: no queue", socket.display()) };
-        queue.set_used_notif_enabled(true);
+        let mut queues = VirtioBlkQueue::setup_queues(&mut *transport, count, RING)?;
+        queues.iter_mut().for_each(|queue| queue.set_used_notif_enabled(true));
         let (depth, block) = (shape.depth as usize, shape.block as usize);
         let window = vec![0; depth * block];
         let file = memfd_create("window", MemfdFlags::CLOEXEC)?;
@@ -59,7 +70,7 @@ impl Guest {
         // Every page, so that none is new later.
         memory.write(0, &vec![0x5a; window.len()])?;
         Ok(Self {
-            queue,
+            queues,
             transport,
             window,
             memory,
@@ -68,13 +79,13 @@ impl Guest {
             offsets: vec![0; depth],
             contents,
             late,
-            untold: false,
+            untold: vec![false; count],
         })
     }
 
     /// Takes all that has ended, each compared.
     fn take(&mut self, ended: &mut Vec<usize>) -> Result<()> {
-        for completion in self.queue.completions() {
+        for completion in self.queues.iter_mut().flat_map(VirtioBlkQueue::completions) {
             if completion.ret != 0 {
                 fail!("a read failed with {}", completion.ret);
             }
@@ -85,19 +96,21 @@ impl Guest {
 
     /// Compares the ends of what a slot has read.
     fn compare(&self, slot: usize) -> Result<()> {
+        let Some(contents) = self.contents else { return Ok(()) };
         for at in [0, self.block - END] {
             let mut found = [0; END];
             self.memory.read(slot * self.block + at, &mut found)?;
-            check(self.contents, self.offsets[slot] + at as u64, &found)?;
+            check(contents, self.offsets[slot] + at as u64, &found)?;
         }
         Ok(())
     }
 
     /// Compares all that a slot has read.
     pub fn compare_whole(&self, slot: usize) -> Result<()> {
+        let Some(contents) = self.contents else { fail!("the contents are not known") };
         let mut found = vec![0; self.block];
         self.memory.read(slot * self.block, &mut found)?;
-        check(self.contents, self.offsets[slot], &found)
+        check(contents, self.offsets[slot], &found)
     }
 }
 
@@ -116,25 +129,40 @@ impl LoadTransport for Guest {
     fn submit(&mut self, slot: usize, offset: u64) -> Result<bool> {
         self.offsets[slot] = offset;
         let place = &mut self.window[slot * self.block..][..self.block];
-        self.queue.read(offset, place, slot)?;
-        self.untold = true;
+        let queue = slot % self.queues.len();
+        self.queues[queue].read(offset, place, slot)?;
+        self.untold[queue] = true;
         Ok(false)
     }
 
     fn collect(&mut self, wait: bool, ended: &mut Vec<usize>) -> Result<()> {
-        if std::mem::take(&mut self.untold) && self.queue.avail_notif_needed() {
-            self.transport.get_submission_notifier(0).notify()?;
+        for (index, (queue, untold)) in self.queues.iter_mut().zip(&mut self.untold).enumerate() {
+            if std::mem::take(untold) && queue.avail_notif_needed() {
+                self.transport.get_submission_notifier(index).notify()?;
+            }
         }
         self.take(ended)?;
         while wait && ended.is_empty() {
-            let call = self.transport.get_completion_fd(0);
-            let left = self.late.saturating_duration_since(Instant::now());
-            let left = Timespec::try_from(left.max(Duration::from_millis(1)))?;
-            if poll(&mut [PollFd::new(&*call, PollFlags::IN)], Some(&left))? == 0 {
-                fail!("the server did not answer in time");
-            }
-            call.read()?;
+            self.wait()?;
             self.take(ended)?;
+        }
+        Ok(())
+    }
+}
+
+impl Guest {
+    /// Sleeps until the server calls for any of the queues.
+    fn wait(&self) -> Result<()> {
+        let calls: Vec<_> = (0..self.queues.len()).map(|index| self.transport.get_completion_fd(index)).collect();
+        let left = self.late.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left.max(Duration::from_millis(1)))?;
+        let mut polled: Vec<_> = calls.iter().map(|call| PollFd::new(&**call, PollFlags::IN)).collect();
+        if poll(&mut polled, Some(&left))? == 0 {
+            fail!("the server did not answer in time");
+        }
+        let has_called: Vec<_> = polled.iter().map(|call| call.revents().contains(PollFlags::IN)).collect();
+        for (call, _) in calls.iter().zip(has_called).filter(|(_, has_called)| *has_called) {
+            call.read()?;
         }
         Ok(())
     }

@@ -19,11 +19,13 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::error::{Of as _, Result, fail};
 use crate::fio::{self, FioTarget};
+use crate::guest::Guest;
 use crate::images::SOCKET;
+use crate::load::{self, LoadJob};
 use crate::plan::{Plan, RunArgs};
 use crate::process::{KilledRemains, ServerProcess};
 use crate::programs::{ProgramArgs, Programs};
-use crate::report::{DataDirection, FigureSubject, LoadShape, Pattern, PlanReport, Row};
+use crate::report::{DataDirection, FigureSubject, LoadShape, Pattern, PlanReport, Row, TurnResults};
 use crate::servers::open;
 use crate::setting::Setting;
 
@@ -32,6 +34,8 @@ const FOLDER: &str = "/var/tmp";
 const EXPORTS: [usize; 5] = [1, 16, 64, 256, 1000];
 const CLIENTS: [usize; 3] = [0, 300, 1000];
 const CONNECTIONS: [u32; 4] = [1, 2, 4, 8];
+/// Virtqueues of a machine's disk.
+const QUEUES: [usize; 3] = [1, 2, 4];
 /// Most clients that may come.
 const CLIENTS_MAX: usize = 4096;
 /// Size of the file that is nearly all holes, and of what it grows by.
@@ -50,6 +54,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Key slots cost next to nothing.
 const CHEAP: &str = "--pbkdf pbkdf2 --pbkdf-force-iterations 1000 --key-file {key}";
 const SERVE: &str = "cryptline serve --exit-with-parent --quiet --unix {socket} --volume-key-file {volume-key}";
+const VHOST: &str =
+    "cryptline vhost-user --exit-with-parent --quiet --socket-path={socket} --volume-key-file {volume-key}";
 
 /// Options of the measurement.
 #[derive(Args, Clone, Debug)]
@@ -58,9 +64,9 @@ Examples:
   cryptline-bench scale                                   everything, in about half a minute
   cryptline-bench scale --json scale.json --dir /data
 
-Serves 1 to 1000 exports, 1000 idle clients, 1 to 8 busy connections and a sparse file of 15 TiB, each by a server of its own, \
-and tells how long that takes until the first client is greeted, and the memory, descriptors and processor time that the \
-server holds. Needs the Debian package fio.")]
+Serves 1 to 1000 exports, 1000 idle clients, 1 to 8 busy connections, a machine with 1 to 4 queues and a sparse file of \
+15 TiB, each by a server of its own, and tells how long that takes until the first client is greeted, and the memory, \
+descriptors and processor time that the server holds. Needs the Debian package fio.")]
 pub struct ScaleArgs {
     /// Folder for the images and sockets; they are removed at the end
     #[arg(long, value_name = "DIR", default_value = FOLDER)]
@@ -101,19 +107,27 @@ pub fn measure(args: &ScaleArgs, runs: RunArgs) -> Result<PlanReport> {
         let shape = LoadShape { streams, ..LoadShape::new(DataDirection::Read, Pattern::Random, 4096, 8) };
         Row { front: "nbd".into(), generator: Some("fio".into()), ..Row::new(name(streams), shape) }
     };
+    let row_of_queues = |&queues: &usize| {
+        let shape = LoadShape::new(DataDirection::Read, Pattern::Random, 4096, 32);
+        let generator = Some("libblkio's driver".into());
+        Row { front: "vhost-user".into(), generator, ..Row::new(name_of_queues(queues), shape) }
+    };
     let plan = Plan {
         bench: "scale",
         title: "Growth of a server, and its cost while it is idle",
         medium: String::new(),
         runs,
-        rows: CONNECTIONS.iter().map(row).collect(),
+        rows: CONNECTIONS.iter().map(row).chain(QUEUES.iter().map(row_of_queues)).collect(),
         notes: vec![
             "Each server greets a client before it counts as ready. Exports are LUKS2 files of 24 MiB, opened by their volume key. A client that is idle has chosen an export. Memory is what is resident.".into(),
-            "Connections share one volume; each has 8 reads of 4 KiB in flight, by fio's nbd engine. Nothing is pinned.".into(),
+            "Connections share one volume; each has 8 reads of 4 KiB in flight, by fio's nbd engine. Virtqueues share the 32 reads of one machine, whose driver is one thread. Nothing is pinned.".into(),
             scale.0.programs.versions(&["fio"]),
         ],
     };
     let mut report = plan.run(|row, turn| {
+        if let Some(&queues) = turn.row.checked_sub(CONNECTIONS.len()).and_then(|number| QUEUES.get(number)) {
+            return scale.machine(queues, scale.0.job(row.shape, runs.time, u64::from(turn.run) + 1));
+        }
         let process = scale.start(SERVE, std::slice::from_ref(&scale.0.images.luks2))?.0;
         let job = scale.0.job(row.shape, runs.time, u64::from(turn.run) + 1);
         let jobs = |command: &mut Vec<OsString>| {
@@ -125,6 +139,7 @@ pub fn measure(args: &ScaleArgs, runs: RunArgs) -> Result<PlanReport> {
     scale.0.stop.check()?;
     scale.0.describe_images(&mut report);
     report.compare(&FigureSubject::new("connections_8_over_1", name(8), name(1)));
+    report.compare(&FigureSubject::new("vhost_queues_4_over_1", name_of_queues(4), name_of_queues(1)));
     scale.exports(&mut report)?;
     scale.clients(&mut report)?;
     scale.size(&mut report)?;
@@ -172,6 +187,17 @@ impl Scale {
         let greeted = || Client::connect(&socket).map(drop);
         let process = self.0.start(None, "cryptline serve", command, KilledRemains::Socket(socket.clone()), greeted)?;
         Ok((process, began.elapsed().as_secs_f64() * 1000.0))
+    }
+
+    /// A machine whose disk has so many queues, each with a thread of the server.
+    fn machine(&self, queues: usize, job: LoadJob) -> Result<TurnResults> {
+        let line = format!("{VHOST} --num-queues {queues} {{luks2}}");
+        let socket = self.0.path(SOCKET);
+        let there = || UnixStream::connect(&socket).map(drop).of("not yet");
+        let left = KilledRemains::Socket(socket.clone());
+        let process = self.0.start(None, "cryptline vhost-user", self.0.command(&line), left, there)?;
+        let late = Instant::now() + job.warm_up + job.time + PATIENCE;
+        process.turn(|| load::drive(&job, |_| Guest::with_queues(queues, &socket, job.shape, None, late)))
     }
 
     fn exports(&self, report: &mut PlanReport) -> Result<()> {
@@ -328,6 +354,10 @@ fn cost(process: &ServerProcess) -> Result<Cost> {
 
 fn number(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::NAN, f64::from)
+}
+
+fn name_of_queues(queues: usize) -> String {
+    format!("machine with {queues} queue{}", if queues == 1 { "" } else { "s" })
 }
 
 fn name(connections: u32) -> String {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use cryptline_luks::edit::HeaderChange;
 use cryptline_luks::seal::{Covers, Seal, SealError, SealKind, key_id};
-use cryptline_sys::SecretBuf;
+use cryptline_sys::{SecretBuf, on_secret_stack};
 
 use super::{Edited, Header, KeptKey, OpenedHeader};
 use crate::error::Problem;
@@ -153,14 +153,14 @@ impl Header {
             }
             (SealKind::File, path) => path.as_deref().map(seal_key).transpose()?,
         };
-        match key {
-            Some(key) if seal.verify(header, &key).is_ok() => {
-                let change = opened.on(change.resealed(&seal, &key))?;
-                let renewed = Renewed::As { key_id: seal.key_id, counter: seal.counter.saturating_add(1) };
-                Ok((change, renewed))
-            }
-            _ => Ok((change, Renewed::Void)),
+        let Some(key) = key else { return Ok((change, Renewed::Void)) };
+        // Hashes copy their key.
+        if on_secret_stack(|| seal.verify(header, &key)).map_err(Problem::KeyMemory)?.is_err() {
+            return Ok((change, Renewed::Void));
         }
+        let change = on_secret_stack(|| change.resealed(&seal, &key)).map_err(Problem::KeyMemory)?;
+        let renewed = Renewed::As { key_id: seal.key_id, counter: seal.counter.saturating_add(1) };
+        Ok((opened.on(change)?, renewed))
     }
 }
 

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use cryptline_luks::LuksHeader;
 use cryptline_luks::seal::{Covers, MeasureHash, SEAL_KEY_MIN, Seal, SealError, SealKind};
-use cryptline_sys::SecretBuf;
+use cryptline_sys::{SecretBuf, on_secret_stack};
 
 pub use error::RulesError;
 use policy::HeaderPolicy;
@@ -253,7 +253,8 @@ impl PendingDemands {
 
     fn verify(&mut self, header: &LuksHeader, key: &[u8]) -> Result<()> {
         let Some(seal) = &self.seal else { return Ok(()) };
-        seal.verify(header, key)?;
+        // Hashes copy their key.
+        on_secret_stack(|| seal.verify(header, key)).map_err(Problem::KeyMemory)??;
         self.is_proved = true;
         Ok(())
     }

@@ -10,6 +10,7 @@
 //! visible call.
 
 mod heap;
+mod registers;
 mod stack;
 
 use std::ffi::c_void;

@@ -21,6 +21,7 @@ use corosensei::stack::valgrind::ValgrindStackRegistration;
 use rustix::mm::MprotectFlags;
 use zeroize::Zeroize;
 
+use super::registers::clear_registers;
 use super::{guard_when_used, map};
 
 /// Bytes of a stack: what the standard library gives a thread.
@@ -78,7 +79,7 @@ impl Drop for Stack {
     fn drop(&mut self) {
         let page = crate::page_size();
         for (number, _) in self.used().iter().enumerate().filter(|(_, used)| **used) {
-            // SAFETY: no thread runs on it any more: whoever started one has joined it. The page lies inside the mapping,
+            // SAFETY: nothing runs on it any more: whoever started a thread has joined it, and a call has returned. The page lies inside the mapping,
             // which is this stack's own.
             let page = unsafe {
                 let start = self.low().add(number * page).cast::<MaybeUninit<u8>>();
@@ -208,112 +209,50 @@ pub fn on_secret_thread<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R, N
     }
 }
 
-/// The same on the caller's thread, which takes a tenth of the time. What `work` left in registers is wiped as well. It must call
-/// no code of others: an interpreter takes a stack that it does not know for the end of its own.
+/// The same on the caller's thread, which takes a tenth of the time. What `work` left in registers is wiped as well, and signals
+/// wait for its end: their frames have all registers. It must call no code of others, panic hooks excepted: an interpreter takes
+/// a stack that it does not know for the end of its own.
 ///
 /// # Errors
 /// Where there is no memory.
 pub fn on_secret_stack<R>(work: impl FnOnce() -> R) -> io::Result<R> {
+    let _held = HeldSignals::hold();
     let mut stack = Stack::new()?;
-    let _for_valgrind = ValgrindStackRegistration::new(stack.low().as_ptr(), STACK);
-    Ok(corosensei::on_stack(&mut stack, || {
-        let result = work();
+    let for_valgrind = ValgrindStackRegistration::new(stack.low().as_ptr(), STACK);
+    let result = corosensei::on_stack(&mut stack, || {
+        let result = catch_unwind(AssertUnwindSafe(work));
         clear_registers();
         result
-    }))
+    });
+    drop(for_valgrind);
+    drop(stack);
+    result.map_or_else(|panic| resume_unwind(panic), Ok)
 }
 
-/// Wipes the registers that a function may leave as it likes: nobody reads them, but the frame of a signal that comes later
-/// would have them, on the stack that it finds.
-#[cfg(target_arch = "x86_64")]
-#[inline(never)]
-fn clear_registers() {
-    use std::arch::asm;
-    // SAFETY: each instruction writes registers alone, all of which are declared; those of AVX and AVX-512 run where the
-    // processor and the system have them. No memory or stack is touched.
-    unsafe {
-        if is_x86_feature_detected!("avx512f") {
-            asm!(
-                "vpxorq zmm16, zmm16, zmm16",
-                "vpxorq zmm17, zmm17, zmm17",
-                "vpxorq zmm18, zmm18, zmm18",
-                "vpxorq zmm19, zmm19, zmm19",
-                "vpxorq zmm20, zmm20, zmm20",
-                "vpxorq zmm21, zmm21, zmm21",
-                "vpxorq zmm22, zmm22, zmm22",
-                "vpxorq zmm23, zmm23, zmm23",
-                "vpxorq zmm24, zmm24, zmm24",
-                "vpxorq zmm25, zmm25, zmm25",
-                "vpxorq zmm26, zmm26, zmm26",
-                "vpxorq zmm27, zmm27, zmm27",
-                "vpxorq zmm28, zmm28, zmm28",
-                "vpxorq zmm29, zmm29, zmm29",
-                "vpxorq zmm30, zmm30, zmm30",
-                "vpxorq zmm31, zmm31, zmm31",
-                clobber_abi("sysv64"),
-                options(nomem, nostack, preserves_flags),
-            );
-        }
-        if is_x86_feature_detected!("avx") {
-            asm!("vzeroall", clobber_abi("sysv64"), options(nomem, nostack, preserves_flags));
-        } else {
-            asm!(
-                "pxor xmm0, xmm0",
-                "pxor xmm1, xmm1",
-                "pxor xmm2, xmm2",
-                "pxor xmm3, xmm3",
-                "pxor xmm4, xmm4",
-                "pxor xmm5, xmm5",
-                "pxor xmm6, xmm6",
-                "pxor xmm7, xmm7",
-                "pxor xmm8, xmm8",
-                "pxor xmm9, xmm9",
-                "pxor xmm10, xmm10",
-                "pxor xmm11, xmm11",
-                "pxor xmm12, xmm12",
-                "pxor xmm13, xmm13",
-                "pxor xmm14, xmm14",
-                "pxor xmm15, xmm15",
-                clobber_abi("sysv64"),
-                options(nomem, nostack, preserves_flags),
-            );
+/// Signals that wait until this is dropped: all but those that tell of a fault of this thread.
+struct HeldSignals(libc::sigset_t);
+
+impl HeldSignals {
+    fn hold() -> Self {
+        let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
+        let (mut held, mut before) = (MaybeUninit::uninit(), MaybeUninit::zeroed());
+        // SAFETY: the first call fills `held`, which the others change and read; the last one writes `before`, which no bytes
+        // are invalid for. They do nothing but that, and set this thread's mask.
+        unsafe {
+            libc::sigfillset(held.as_mut_ptr());
+            for fault in faults {
+                libc::sigdelset(held.as_mut_ptr(), fault);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, held.as_ptr(), before.as_mut_ptr());
+            Self(before.assume_init())
         }
     }
 }
 
-#[cfg(target_arch = "aarch64")]
-#[inline(never)]
-fn clear_registers() {
-    // SAFETY: each instruction writes one register alone, all of which are declared. No memory or stack is touched.
-    unsafe {
-        std::arch::asm!(
-            "movi v0.2d, #0",
-            "movi v1.2d, #0",
-            "movi v2.2d, #0",
-            "movi v3.2d, #0",
-            "movi v4.2d, #0",
-            "movi v5.2d, #0",
-            "movi v6.2d, #0",
-            "movi v7.2d, #0",
-            "movi v16.2d, #0",
-            "movi v17.2d, #0",
-            "movi v18.2d, #0",
-            "movi v19.2d, #0",
-            "movi v20.2d, #0",
-            "movi v21.2d, #0",
-            "movi v22.2d, #0",
-            "movi v23.2d, #0",
-            "movi v24.2d, #0",
-            "movi v25.2d, #0",
-            "movi v26.2d, #0",
-            "movi v27.2d, #0",
-            "movi v28.2d, #0",
-            "movi v29.2d, #0",
-            "movi v30.2d, #0",
-            "movi v31.2d, #0",
-            clobber_abi("C"),
-            options(nomem, nostack, preserves_flags),
-        );
+impl Drop for HeldSignals {
+    fn drop(&mut self) {
+        // SAFETY: sets this thread's mask to what it was; nothing is written.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, null_mut()) };
     }
 }
 
@@ -511,21 +450,42 @@ mod tests {
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn registers_are_wiped_before_the_caller_goes_on() {
+        use std::arch::asm;
         let pattern = 0xa5a5_a5a5_a5a5_a5a5_u64;
         let look = || {
-            let left: u64;
-            // SAFETY: reads a register.
-            unsafe { std::arch::asm!("movq {left}, xmm15", left = out(reg) left, options(nomem, nostack)) };
-            left
-        };
-        let before = on_secret_stack(|| {
-            // SAFETY: writes a register that it declares.
+            let (vector, word): (u64, u64);
+            // SAFETY: reads registers.
             unsafe {
-                std::arch::asm!("movq xmm15, {0}", in(reg) pattern, out("xmm15") _, options(nomem, nostack));
+                asm!("movq {0}, xmm15", "mov {1}, r10", out(reg) vector, out(reg) word, options(nomem, nostack));
+            };
+            [vector, word]
+        };
+        let leave = || {
+            // SAFETY: writes registers that it declares.
+            unsafe {
+                asm!("movq xmm15, {0}", "mov r10, {0}", in(reg) pattern, out("xmm15") _, out("r10") _, options(nomem, nostack));
             }
             look()
-        });
-        assert_eq!((before.unwrap(), look()), (pattern, 0));
+        };
+        assert_eq!(on_secret_stack(leave).unwrap(), [pattern; 2]);
+        let left = on_secret_stack(|| drop(leave())).map(|()| look());
+        assert!(left.unwrap().iter().all(|&left| left != pattern));
+        let panics = catch_unwind(|| on_secret_stack(|| panic!("{}", leave()[0])).map_err(drop));
+        assert!(panics.is_err() && look()[0] != pattern);
+    }
+
+    #[test]
+    fn signals_wait_until_the_stack_is_gone() {
+        let blocked = || {
+            let mut mask = MaybeUninit::<libc::sigset_t>::zeroed();
+            // SAFETY: the mask of this thread is written to `mask`, and read from there.
+            unsafe {
+                libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), mask.as_mut_ptr());
+                [libc::SIGUSR1, libc::SIGSEGV].map(|signal| libc::sigismember(mask.as_ptr(), signal) == 1)
+            }
+        };
+        assert_eq!(on_secret_stack(blocked).unwrap(), [true, false]);
+        assert_eq!(blocked(), [false, false]);
     }
 
     #[test]

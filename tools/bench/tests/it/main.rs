@@ -145,6 +145,7 @@ const FIGURES: [(&str, &[&str]); 11] = [
             "idle_client_descriptors",
             "idle_1000_clients_cpu_ms",
             "connections_8_over_1",
+            "vhost_queues_4_over_1",
             "sparse_ready_over_small",
             "sparse_extents_ms",
             "sparse_growth_ms",
