@@ -62,11 +62,25 @@ impl FileContent {
     /// All of it.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.len];
-        for (at, page) in self.written() {
-            bytes[at..at + page.len()].copy_from_slice(page);
+        self.first(self.len)
+    }
+
+    /// The first `len` bytes.
+    #[must_use]
+    pub fn first(&self, len: usize) -> Vec<u8> {
+        let len = len.min(self.len);
+        let mut bytes = Vec::with_capacity(len);
+        for (at, page) in self.written().take_while(|(at, _)| *at < len) {
+            bytes.resize(at, 0);
+            bytes.extend_from_slice(&page[..page.len().min(len - at)]);
         }
+        bytes.resize(len, 0);
         bytes
+    }
+
+    /// Pages of a range that are kept, by number.
+    pub(super) fn pages_within(&self, range: Range<usize>) -> impl Iterator<Item = usize> {
+        self.pages.range(range.start / PAGE..range.end.div_ceil(PAGE)).map(|(number, _)| *number)
     }
 }
 

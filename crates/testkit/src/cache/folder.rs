@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::content::PAGE;
 use super::errseq::Since;
 use super::inode::Inode;
-use super::{FileOf, Machine, State, Survivors, name_of};
+use super::{FileContent, FileOf, Machine, State, Survivors, name_of};
 
 /// Bytes of a file that are looked at while they are in the processor's cache.
 const WINDOW: usize = 16 * PAGE;
@@ -196,13 +196,12 @@ impl State {
         is_here.then(|| self.take_in(file, Vec::new()))
     }
 
-    fn take_in(&mut self, file: &File, mut durable: Vec<u8>) -> FileOf {
+    fn take_in(&mut self, file: &File, durable: Vec<u8>) -> FileOf {
         let len = durable.len();
         let capacity = self.watched().capacity;
         assert!(len <= capacity, "{len} bytes are more than {capacity}");
-        durable.resize(capacity, 0);
         let number = FileOf(self.files.len());
-        self.files.push(Inode::new(durable.into(), PAGE));
+        self.files.push(Inode::new(FileContent::from(durable).longer(capacity - len), PAGE));
         self.names.insert(name_of(file), number);
         // By a descriptor of our own for both: what is given may be for writing only.
         let own = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
@@ -241,9 +240,7 @@ impl State {
                 Names::Durable => self.watched().files[&number.0].len,
                 Names::Latest => self.len_of(number),
             };
-            let mut bytes = self.files[number.0].after_crash(cut.content).to_vec();
-            bytes.truncate(len);
-            (name, bytes)
+            (name, self.files[number.0].after_crash(cut.content).first(len))
         };
         names.into_iter().map(after).collect()
     }
@@ -276,7 +273,9 @@ impl State {
     /// Takes over what was stored past the rings, in a range or anywhere: behind the end there are zeros.
     pub(super) fn take_stores(&mut self, file: FileOf, range: Option<Range<usize>>) {
         let (real, inode) = (&self.real_members[&file.0], &mut self.files[file.0]);
-        for_each_page(real, pages(range, inode.size()), |at, stored| inode.note_stores(at, stored));
+        let range = pages(range, inode.size());
+        let end = for_each_page(real, range.clone(), |at, stored| inode.note_stores(at, stored));
+        inode.note_zeros(end..range.end);
     }
 
     /// Shows programs what the cache has now: in a range, or wherever it has dropped what they have seen.
@@ -287,7 +286,8 @@ impl State {
         let len = self.len_of(file);
         let (real, inode) = (&self.real_members[&file.0], &self.files[file.0]);
         let mut shown = vec![0; PAGE];
-        for_each_page(real, pages(range, len), |at, stored| {
+        let range = pages(range, len);
+        for_each_page(real, range.start..range.end.min(len.next_multiple_of(PAGE)), |at, stored| {
             let shown = &mut shown[..PAGE.min(len.saturating_sub(at))];
             inode.read(at, shown, false);
             if shown[..] != stored[..shown.len()] {
@@ -303,8 +303,9 @@ fn pages(range: Option<Range<usize>>, most: usize) -> Range<usize> {
     range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE)
 }
 
-/// Looks at pages of a file, and where they lie. Behind its end there are zeros.
-fn for_each_page(file: &File, pages: Range<usize>, mut each: impl FnMut(usize, &[u8])) {
+/// Looks at pages of a file, and where they lie. Behind its end there are zeros: of the page that it lies in, and of those
+/// from where this returns.
+fn for_each_page(file: &File, pages: Range<usize>, mut each: impl FnMut(usize, &[u8])) -> usize {
     let mut window = vec![0; WINDOW.min(pages.len())];
     for start in pages.clone().step_by(WINDOW) {
         let window = &mut window[..WINDOW.min(pages.end - start)];
@@ -316,9 +317,14 @@ fn for_each_page(file: &File, pages: Range<usize>, mut each: impl FnMut(usize, &
                 Err(error) => panic!("a file can be read: {error}"),
             }
         }
-        window[read..].fill(0);
-        window.chunks(PAGE).zip((start..).step_by(PAGE)).for_each(|(page, at)| each(at, page));
+        let whole = read.next_multiple_of(PAGE);
+        window[read..whole].fill(0);
+        window[..whole].chunks(PAGE).zip((start..).step_by(PAGE)).for_each(|(page, at)| each(at, page));
+        if whole < window.len() {
+            return start + whole;
+        }
     }
+    pages.end
 }
 
 fn files_in(path: &Path) -> impl Iterator<Item = (OsString, File)> {

@@ -5,7 +5,7 @@
 //!    │ fails: clean, lost    └── loose: what a crash may leave of it
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -129,6 +129,20 @@ impl Inode {
             if self.block(at / self.unit, false) != stored {
                 self.write_cached(at, stored);
             }
+        }
+    }
+
+    /// The same where all pages of a range are zeros: a file ends before them.
+    pub fn note_zeros(&mut self, range: Range<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        let units = self.units.range(range.start / self.unit..range.end.div_ceil(self.unit));
+        let touched = units.map(|(number, _)| number * self.unit / PAGE);
+        let pages: BTreeSet<_> = self.image.pages_within(range.clone()).chain(touched).collect();
+        for page in pages {
+            let at = page * PAGE;
+            self.note_stores(at, &[0; PAGE][..PAGE.min(range.end - at)]);
         }
     }
 
