@@ -11,6 +11,7 @@
 //! * Once a write was lost below, no flush that begins later says yes.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::cells::{Cells, SECTOR};
 use crate::history::Place;
@@ -59,6 +60,24 @@ struct Mark {
     seen: Option<Tick>,
 }
 
+/// Hash of a number that is as good as random.
+#[derive(Default)]
+struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only numbers are hashed");
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// One export.
 #[derive(Clone)]
 pub struct Export {
@@ -67,7 +86,7 @@ pub struct Export {
     writes: Vec<Write>,
     marks: Vec<Vec<Mark>>,
     /// The first words of all patterns in sectors.
-    words: HashSet<u64>,
+    words: HashSet<u64, BuildHasherDefault<Mixed>>,
     now: Tick,
     /// Writes that a flush has promised.
     pub promised: usize,
@@ -82,7 +101,7 @@ impl Export {
             cells,
             writes: Vec::new(),
             marks: std::iter::repeat_with(Vec::new).take(all).collect(),
-            words: HashSet::new(),
+            words: HashSet::default(),
             now: 0,
             promised: 0,
         };
@@ -158,17 +177,20 @@ impl Export {
     pub fn read(&mut self, first: usize, bytes: &[u8], sent: Tick, lost: bool) -> Result<(), String> {
         let ended = self.tick();
         for (cell, bytes) in self.cut(first, bytes) {
-            self.judge(cell, bytes, sent, ended, |write, seen, before| {
+            let alone = self.judge(cell, bytes, sent, ended, |write, seen, before| {
                 let was = |moment: Option<Tick>| moment.is_some_and(|moment| moment < before);
                 was(write.promised) || !lost && (was(write.done) || seen)
             })?;
+            if let Some(place) = alone {
+                self.marks[cell][place].seen.get_or_insert(ended);
+            }
         }
         Ok(())
     }
 
     /// Judges what a power cut has left.
-    pub fn left(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let now = self.tick();
+    pub fn left(&self, bytes: &[u8]) -> Result<(), String> {
+        let now = self.now + 1;
         for (cell, bytes) in self.cut(0, bytes) {
             self.judge(cell, bytes, now, now, |write, _, _| write.promised.is_some())?;
         }
@@ -185,16 +207,17 @@ impl Export {
         })
     }
 
+    /// Judges what a cell holds. Where only one write can have brought it, its place among the marks.
     fn judge(
-        &mut self,
+        &self,
         cell: usize,
         bytes: &[u8],
         sent: Tick,
         ended: Tick,
         stands: impl Fn(&Write, bool, Tick) -> bool,
-    ) -> Result<(), String> {
+    ) -> Result<Option<usize>, String> {
         if !self.cells.is_audited(cell) {
-            return Ok(());
+            return Ok(None);
         }
         let marks = &self.marks[cell];
         let at = self.cells.cell(cell).start;
@@ -219,11 +242,8 @@ impl Export {
         let (found, another) = (fitting.next(), fitting.next());
         match (found, another) {
             (None, _) => Err(self.describe(cell, bytes, sent)),
-            (Some((place, Content::Pattern)), None) => {
-                self.marks[cell][place].seen.get_or_insert(ended);
-                Ok(())
-            }
-            _ => Ok(()),
+            (Some((place, Content::Pattern)), None) => Ok(Some(place)),
+            _ => Ok(None),
         }
     }
 
@@ -263,39 +283,60 @@ fn word(export: u64, number: usize, sector: usize) -> u64 {
 
 /// Fills `bytes`, which begin at byte `at` of the disk, with the pattern of a write.
 pub fn fill(bytes: &mut [u8], export: u64, number: usize, at: usize) {
-    let mut rest = bytes;
-    for (word, skip, len) in words(export, number, at, rest.len()) {
+    let (mut words, mut rest) = (Words::new(export, number), bytes);
+    let mut at = at;
+    while !rest.is_empty() {
+        let (skip, len) = (at % 8, (8 - at % 8).min(rest.len()));
+        let word = words.at(at).to_le_bytes();
         let (piece, behind) = rest.split_at_mut(len);
-        piece.copy_from_slice(&word[skip..skip + len]);
-        rest = behind;
+        match piece.first_chunk_mut::<8>() {
+            Some(whole) => *whole = word,
+            None => piece.copy_from_slice(&word[skip..skip + len]),
+        }
+        (rest, at) = (behind, at + len);
     }
 }
 
 fn is_pattern(bytes: &[u8], export: u64, number: usize, at: usize) -> bool {
-    let mut rest = bytes;
-    words(export, number, at, bytes.len()).all(|(word, skip, len)| {
+    let (mut words, mut rest) = (Words::new(export, number), bytes);
+    let mut at = at;
+    while !rest.is_empty() {
+        let (skip, len) = (at % 8, (8 - at % 8).min(rest.len()));
+        let word = words.at(at);
         let (piece, behind) = rest.split_at(len);
-        rest = behind;
-        *piece == word[skip..skip + len]
-    })
+        let is_it = match piece.first_chunk::<8>() {
+            Some(whole) => u64::from_le_bytes(*whole) == word,
+            None => *piece == word.to_le_bytes()[skip..skip + len],
+        };
+        if !is_it {
+            return false;
+        }
+        (rest, at) = (behind, at + len);
+    }
+    true
 }
 
-/// Words of the pattern of a write that cover `len` bytes from `at` on: each with the bytes of it that are outside, in
-/// front, and those that are inside.
-fn words(export: u64, number: usize, at: usize, len: usize) -> impl Iterator<Item = ([u8; 8], usize, usize)> {
-    let (end, mut at) = (at + len, at);
-    let mut known = (usize::MAX, 0);
-    std::iter::from_fn(move || {
-        let skip = at % 8;
-        let inside = (8 - skip).min(end.checked_sub(at).filter(|left| *left > 0)?);
+/// Words of the pattern of a write.
+struct Words {
+    export: u64,
+    number: usize,
+    /// The sector that was asked for last, and its first word.
+    known: (usize, u64),
+}
+
+impl Words {
+    fn new(export: u64, number: usize) -> Self {
+        Self { export, number, known: (usize::MAX, 0) }
+    }
+
+    /// The word that byte `at` of the disk lies in.
+    fn at(&mut self, at: usize) -> u64 {
         let sector = at / SECTOR;
-        if known.0 != sector {
-            known = (sector, word(export, number, sector));
+        if self.known.0 != sector {
+            self.known = (sector, word(self.export, self.number, sector));
         }
-        let place = (at % SECTOR / 8) as u64;
-        at += inside;
-        Some((known.1.wrapping_add(place << 8).to_le_bytes(), skip, inside))
-    })
+        self.known.1.wrapping_add(((at % SECTOR / 8) as u64) << 8)
+    }
 }
 
 impl Export {

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use cryptline_engine::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
 use cryptline_engine::{BackendChoice, Buffer, Channel, Gate, Request, Submitted};
@@ -45,13 +46,13 @@ pub struct Laid<'a> {
 pub struct Left {
     pub what: String,
     images: Vec<FileContent>,
-    promises: Export,
+    promises: Arc<Export>,
 }
 
 impl Left {
     /// Leftovers of a power cut in the middle of a sync of the only file.
     pub fn of_a_sync(image: FileContent, promises: &Export) -> Self {
-        Self { what: "in the middle of a sync".to_owned(), images: vec![image], promises: promises.clone() }
+        Self { what: "in the middle of a sync".to_owned(), images: vec![image], promises: Arc::new(promises.clone()) }
     }
 }
 
@@ -194,10 +195,11 @@ impl Laid<'_> {
         let machine: &Machine = self.disks.media.machine();
         let after = |survivors| after_crash(machine, &self.of, survivors);
         let (nothing, some) = (after(Survivors::None), after(Survivors::Some(sim::mix(&[self.history.seed, 9]))));
+        let promises = Arc::new(promises.clone());
         let left = |what, images| Left {
             what: format!("{when} that left {what} of what was not synced"),
             images,
-            promises: promises.clone(),
+            promises: Arc::clone(&promises),
         };
         let differs = some != nothing;
         std::iter::once(left("nothing", nothing)).chain(differs.then(|| left("some", some))).collect()
@@ -216,7 +218,7 @@ impl Laid<'_> {
 
     /// Judges what a power cut has left of the files.
     pub fn look(&self, left: Left) -> Result<(), String> {
-        let Left { images, mut promises, .. } = left;
+        let Left { images, promises, .. } = left;
         if self.stack.is_encrypted()
             && images.iter().any(|image| image.written().any(|(_, page)| promises.has_pattern(page)))
         {

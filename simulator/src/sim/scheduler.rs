@@ -64,18 +64,24 @@ struct Thread {
     /// Chances to give the turn away.
     chances: u64,
     spins: u32,
+    /// By which it is chosen among those that are ready.
+    rank: u64,
+    /// The beginning of what its chances are mixed of.
+    dice: u64,
 }
 
 struct Simulation {
     seed: u64,
     now: u64,
     threads: Vec<Thread>,
+    /// Numbers of those that have not ended.
+    living: Vec<usize>,
     /// Of everything that was decided and noted.
     hash: u64,
     switches: u64,
     /// How long a thread keeps its rank: 2^this turns.
     constancy: u32,
-    /// One chance in so many gives the turn away.
+    /// One chance in so many gives the turn away, which is a power of two.
     rest: u64,
     /// A descriptor may have become ready since all were looked at.
     is_stirred: bool,
@@ -97,11 +103,14 @@ fn with<T>(action: impl FnOnce(&mut Simulation) -> T) -> T {
 /// Numbers mixed to one.
 #[must_use]
 pub fn mix(parts: &[u64]) -> u64 {
-    parts.iter().fold(0x9e37_79b9_7f4a_7c15, |sum, part| {
-        let mut word = (sum ^ part).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 32)
-    })
+    parts.iter().fold(0x9e37_79b9_7f4a_7c15, |sum, part| mix_in(sum, *part))
+}
+
+/// [`mix`] of one number more.
+fn mix_in(sum: u64, part: u64) -> u64 {
+    let mut word = (sum ^ part).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 32)
 }
 
 /// Tells if the calling thread takes turns.
@@ -152,9 +161,9 @@ pub(super) fn stir() {
 /// A place at which another thread may go first.
 pub(super) fn chance() {
     let gives_way = with(|it| {
-        let me = ME.get();
-        it.threads[me].chances += 1;
-        mix(&[it.seed, 1, me as u64, it.threads[me].chances]).is_multiple_of(it.rest)
+        let thread = &mut it.threads[ME.get()];
+        thread.chances += 1;
+        mix_in(thread.dice, thread.chances) & (it.rest - 1) == 0
     });
     if gives_way {
         give_way();
@@ -195,9 +204,11 @@ pub fn wait_for(key: Option<usize>, limit: Option<Duration>) -> Woken {
 /// Wakes those who wait for a key, `most` at most. How many.
 pub fn kick(key: usize, most: usize) -> usize {
     with(|it| {
-        let waits = |thread: &&mut Thread| matches!(&thread.state, State::Waits(wait) if wait.key == Some(key));
-        let woken = it.threads.iter_mut().filter(waits).take(most);
-        woken.map(|thread| thread.state = State::Ready(Woken::Ready)).count()
+        let Simulation { living, threads, .. } = it;
+        let waits = |number: &&usize| matches!(&threads[**number].state, State::Waits(wait) if wait.key == Some(key));
+        let woken: Vec<_> = living.iter().filter(waits).take(most).copied().collect();
+        woken.iter().for_each(|number| threads[*number].state = State::Ready(Woken::Ready));
+        woken.len()
     })
 }
 
@@ -234,9 +245,10 @@ fn change_turns(me: usize) -> Woken {
 }
 
 impl Thread {
-    fn new(context: &'static Context, name: &str) -> Self {
-        let state = State::Ready(Woken::Ready);
-        Self { context, state, name: name.to_owned(), turns: 0, chances: 0, spins: 0 }
+    fn new(context: &'static Context, name: &str, seed: u64, number: usize) -> Self {
+        let (state, number) = (State::Ready(Woken::Ready), number as u64);
+        let (rank, dice) = (mix(&[seed, 2, number, 0]), mix(&[seed, 1, number]));
+        Self { context, state, name: name.to_owned(), turns: 0, chances: 0, spins: 0, rank, dice }
     }
 }
 
@@ -246,7 +258,8 @@ impl Simulation {
             self.now += STEP;
             self.look_at_descriptors();
             let (mut chosen, mut first): (Option<(u64, usize)>, Option<u64>) = (None, None);
-            for (number, thread) in self.threads.iter_mut().enumerate() {
+            for number in self.living.iter().copied() {
+                let thread = &mut self.threads[number];
                 match &thread.state {
                     State::Waits(Wait { until: Some(until), .. }) if *until > self.now => {
                         first = Some(first.map_or(*until, |first| first.min(*until)));
@@ -256,8 +269,7 @@ impl Simulation {
                     State::Ready(_) => {}
                     State::Waits(_) | State::Ended => continue,
                 }
-                let rank = mix(&[self.seed, 2, number as u64, thread.turns >> self.constancy]);
-                chosen = chosen.max(Some((rank, number)));
+                chosen = chosen.max(Some((thread.rank, number)));
             }
             if let Some((_, chosen)) = chosen {
                 self.switches += 1;
@@ -265,6 +277,9 @@ impl Simulation {
                 let thread = &mut self.threads[chosen];
                 thread.turns += 1;
                 thread.spins = 0;
+                if thread.turns.trailing_zeros() >= self.constancy {
+                    thread.rank = mix(&[self.seed, 2, chosen as u64, thread.turns >> self.constancy]);
+                }
                 return (chosen, thread.context);
             }
             match first {
@@ -279,7 +294,8 @@ impl Simulation {
         if !std::mem::take(&mut self.is_stirred) {
             return;
         }
-        for thread in &mut self.threads {
+        for number in &self.living {
+            let thread = &mut self.threads[*number];
             if let State::Waits(wait) = &thread.state
                 && wait.fds.iter().any(|&(fd, events)| sockets::ready(fd, events) != 0)
             {
@@ -316,7 +332,8 @@ pub fn simulate<T>(seed: u64, patience: Duration, action: impl FnOnce() -> T) ->
     let simulation = Simulation {
         seed,
         now: BEGIN,
-        threads: vec![Thread::new(FIRST.with(|it| *it), "main")],
+        threads: vec![Thread::new(FIRST.with(|it| *it), "main", seed, 0)],
+        living: vec![0],
         hash: seed,
         switches: 0,
         constancy: [0, 0, 2, 5][(mix(&[seed, 3]) % 4) as usize],
@@ -329,9 +346,9 @@ pub fn simulate<T>(seed: u64, patience: Duration, action: impl FnOnce() -> T) ->
     sockets::activate();
     let result = action();
     let until = now() + nanos(patience);
-    let is_over = || with(|it| it.threads[1..].iter().all(|thread| matches!(thread.state, State::Ended)));
+    let is_over = || with(|it| it.living.len() == 1);
     while !is_over() && now() < until {
-        let next = with(|it| (1..it.threads.len()).find(|&other| !matches!(it.threads[other].state, State::Ended)));
+        let next = with(|it| it.living.get(1).copied());
         block(Wait { until: Some(until), thread: next, ..Wait::default() });
     }
     let left = (!is_over()).then(|| with(|it| it.describe()));
@@ -347,7 +364,10 @@ pub fn simulate<T>(seed: u64, patience: Duration, action: impl FnOnce() -> T) ->
 pub(super) fn admit(start: Start, argument: *mut c_void) -> Result<usize, c_int> {
     let number = with(|it| it.threads.len());
     let context = Context::with(Work { number, start, argument })?;
-    with(|it| it.threads.push(Thread::new(context, "")));
+    with(|it| {
+        it.threads.push(Thread::new(context, "", it.seed, number));
+        it.living.push(number);
+    });
     Ok(number)
 }
 
@@ -372,7 +392,9 @@ pub(super) fn end() -> &'static Context {
     let me = ME.replace(OUTSIDE);
     with(|it| {
         it.threads[me].state = State::Ended;
-        for thread in &mut it.threads {
+        it.living.retain(|number| *number != me);
+        for number in &it.living {
+            let thread = &mut it.threads[*number];
             if matches!(&thread.state, State::Waits(wait) if wait.thread == Some(me)) {
                 thread.state = State::Ready(Woken::Ready);
             }
