@@ -44,6 +44,9 @@ use std::process::ExitCode;
 use history::History;
 use run::Outcome;
 
+#[global_allocator]
+static HEAP: sim::Heap = sim::Heap::new();
+
 /// Exit codes of a worker: a history has failed; the simulation came to an end in itself.
 const FAILED: u8 = 1;
 const DIED: i32 = 3;

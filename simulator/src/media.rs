@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::history::Careless;
 use crate::points::{Point, sometimes};
-use crate::sim::{self, Files, Held};
+use crate::sim::{self, Files, Held, name_of};
 
 /// A ring over a silent medium waits so long, unless it speaks again: nothing else must end that wait by chance.
 const SILENCE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -146,11 +146,6 @@ impl Plans {
         let slow = if self.careless == Some(Careless::IsSlow) && word.is_multiple_of(64) { 2_000_000_000 } else { 0 };
         (1_000 + (word >> 8) % range) * self.slowness.max(1) + slow
     }
-}
-
-fn name_of(file: impl AsFd) -> (u64, u64) {
-    let stat = sim::bypass(|| rustix::fs::fstat(file)).expect("an open file has a number");
-    (stat.st_dev, stat.st_ino)
 }
 
 fn set_durable(io: &mut Io, is_durable: bool) {

@@ -44,11 +44,6 @@ pub fn take_panics() -> Vec<String> {
     std::mem::take(&mut *PANICS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Descriptors that this process has open.
-pub fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
-}
-
 /// Where histories happen, one after the other.
 pub struct Stage {
     disks: Disks,
@@ -80,7 +75,7 @@ impl Stage {
         }
         let laid = self.disks.lay(history);
         let world = World::new(laid.known(), laid.cut_in_a_sync());
-        let open_before = descriptors();
+        let open_before = sim::descriptors();
         let happen = || Play { laid: &laid, history, world: &world }.happen();
         let (last, ended) = sim::simulate(history.seed, PATIENCE, happen);
         let mut inner = world.lock();
@@ -97,14 +92,14 @@ impl Stage {
             }
         }
         inner.findings.extend(take_panics());
-        let open_after = descriptors();
+        let open_after = sim::descriptors();
         if open_after > open_before {
             inner.findings.push(format!("A10: {} descriptors are left open", open_after - open_before));
         }
         inner.findings.extend(last.findings);
         let audit = &mut inner.exports[1].audit;
         let sent = audit.tick();
-        if let Err(wrong) = last.least.map_or(Ok(()), |least| audit.clone().left(&least)) {
+        if let Err(wrong) = last.least.map_or(Ok(()), |least| audit.left(&least)) {
             inner.findings.push(format!("A4: what the cluster below has to keep: {wrong}"));
         }
         if let Err(wrong) = audit.read(0, &last.data, sent, false) {

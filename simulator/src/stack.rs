@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cryptline_engine::Gate;
 use cryptline_engine::base::{DirectMode, Image, PersistentMemory, PmemDevice};
@@ -290,6 +291,8 @@ pub struct Bed {
     paths: Vec<PathBuf>,
     pub files: Vec<File>,
     pub content: Vec<FileContent>,
+    /// A file is longer than at first.
+    has_grown: AtomicBool,
 }
 
 impl Bed {
@@ -311,7 +314,7 @@ impl Bed {
             files.push(file);
         }
         let content = stack.blank();
-        let mut bed = Self { stack, media, paths, files, content };
+        let mut bed = Self { stack, media, paths, files, content, has_grown: AtomicBool::new(false) };
         media.machine().reset(cryptline_testkit::cache::Temper::default());
         let of = bed.attach(&bed.content);
         let gate = bed.open().map_err(io::Error::other)?;
@@ -341,11 +344,15 @@ impl Bed {
     /// The file is longer from here on. What it has there is what the machine has all the time, zeros at first.
     pub fn grow(&self) -> bool {
         let len = self.stack.lens()[0] + MORE * SECTOR;
+        self.has_grown.store(true, Ordering::Relaxed);
         sim::bypass(|| self.files[0].set_len(len as u64)).is_ok()
     }
 
     /// The files are as long as at first.
     pub fn shrink(&self) {
+        if !self.has_grown.swap(false, Ordering::Relaxed) {
+            return;
+        }
         for (file, len) in self.files.iter().zip(self.stack.lens()) {
             file.set_len(len as u64).expect("a file can be cut");
         }

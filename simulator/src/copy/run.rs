@@ -20,7 +20,7 @@ use super::judge::{Judge, Wrong};
 use super::place::{self, DEST, PART, START, Source};
 use super::{CHUNK, Event, From, Into, Place, Plan, Run};
 use crate::history::History;
-use crate::run::{Outcome, descriptors, take_panics};
+use crate::run::{Outcome, take_panics};
 use crate::sim;
 use crate::world::World;
 
@@ -54,7 +54,7 @@ pub fn run(place: &Place, history: &History, plan: &Plan) -> Outcome {
     };
     place.media.reset(history.seed, history.careless);
     place.media.machine().reset(Temper::default());
-    let open_before = descriptors();
+    let open_before = sim::descriptors();
     place.begin(plan, &source, &found).expect("a place for files");
     let calm = vec![Run::default(); CALM_RUNS];
     let mut is_done = false;
@@ -75,7 +75,7 @@ pub fn run(place: &Place, history: &History, plan: &Plan) -> Outcome {
         }
     }
     place.media.machine().reset(Temper::default());
-    let open_after = descriptors();
+    let open_after = sim::descriptors();
     if open_after > open_before {
         find(&world, format!("A10: {} descriptors are left open", open_after - open_before));
     }

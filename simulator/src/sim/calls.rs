@@ -8,10 +8,11 @@
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use libc::{clockid_t, off_t, pthread_attr_t, pthread_t, size_t, ssize_t, stat, timespec};
 
-use super::context::Start;
+use super::context::{self, Start};
 use super::files;
 use super::os::{self, real, set_errno};
 use super::scheduler::{self, Wait, Woken, is_managed};
@@ -179,6 +180,45 @@ pub unsafe extern "C" fn pthread_setname_np(thread: pthread_t, name: *const c_ch
     0
 }
 
+/// Where its stack lies, as the system has told it when it was first asked.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_getattr_np(thread: pthread_t, attributes: *mut pthread_attr_t) -> c_int {
+    let ask = move || real!(pthread_getattr_np(thread, attributes) as fn(pthread_t, *mut pthread_attr_t) -> c_int);
+    if !is_managed() {
+        return ask();
+    }
+    // SAFETY: pthread_getattr_np(3) wants a place for attributes, and makes them.
+    unsafe { context::own_stack(thread, attributes, ask) }
+}
+
+/// The system's only thread that runs has a stack for signals, or needs none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int {
+    if !is_managed() {
+        return real!(sigaltstack(new, old) as fn(*const libc::stack_t, *mut libc::stack_t) -> c_int);
+    }
+    if !old.is_null() {
+        // SAFETY: sigaltstack(2) wants a place then; all zeros are a stack, and one that is not switched off.
+        unsafe { old.write(std::mem::zeroed()) };
+    }
+    0
+}
+
+/// The number of the system's only thread that runs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gettid() -> libc::pid_t {
+    static KNOWN: AtomicI32 = AtomicI32::new(0);
+    let known = KNOWN.load(Ordering::Relaxed);
+    if known != 0 && is_managed() {
+        return known;
+    }
+    let found = real!(gettid() as fn() -> libc::pid_t);
+    if is_managed() {
+        KNOWN.store(found, Ordering::Relaxed);
+    }
+    found
+}
+
 /// Calls by which a thread gives up rights: of the system's threads there is only one.
 const RIGHTS: [c_long; 5] = [
     libc::SYS_prctl,
@@ -278,19 +318,6 @@ pub unsafe extern "C" fn lseek64(fd: c_int, offset: off_t, whence: c_int) -> off
 pub unsafe extern "C" fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
     // SAFETY: the same function on 64 bits.
     unsafe { lseek64(fd, offset, whence) }
-}
-
-// ---- memory ----
-
-/// Nothing is locked: it takes longer than all that a history does with a key.
-#[unsafe(no_mangle)]
-pub extern "C" fn mlock(_: *const c_void, _: size_t) -> c_int {
-    0
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn munlock(_: *const c_void, _: size_t) -> c_int {
-    0
 }
 
 // ---- chance ----

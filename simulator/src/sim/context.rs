@@ -44,6 +44,16 @@ pub struct Context {
     locals: usize,
     work: Cell<Option<Work>>,
     destructors: RefCell<Vec<(Destructor, *mut c_void)>>,
+    /// Its thread of the system, and where its stack lies there, once it has asked.
+    place: Cell<Option<(libc::pthread_t, StackPlace)>>,
+}
+
+/// A stack as the system tells of it: its lowest byte, its bytes, and those of them that are a fence.
+#[derive(Clone, Copy)]
+struct StackPlace {
+    start: *mut c_void,
+    len: usize,
+    fence: usize,
 }
 
 thread_local! {
@@ -71,6 +81,7 @@ impl Context {
             locals: locals(),
             work: Cell::new(None),
             destructors: RefCell::default(),
+            place: Cell::new(None),
         }))
     }
 
@@ -178,6 +189,42 @@ extern "C" fn sleep() -> ! {
         // SAFETY: no descriptors, for ever.
         unsafe { os::raw(libc::SYS_ppoll, [0; 6]) };
     }
+}
+
+/// Attributes of the calling thread, as `ask` has made them the first time, as far as its stack goes. An error number.
+///
+/// # Safety
+/// `attributes` can be written, and `ask` makes them where it returns 0.
+pub unsafe fn own_stack(
+    thread: libc::pthread_t,
+    attributes: *mut libc::pthread_attr_t,
+    ask: impl FnOnce() -> c_int,
+) -> c_int {
+    let Some(home) = HOME.get() else { return ask() };
+    if let Some((_, place)) = home.place.get().filter(|(known, _)| *known == thread) {
+        // SAFETY: there is a place for attributes, as the caller says, which are made before they are set; the stack is one
+        // that the system has made.
+        return unsafe {
+            match libc::pthread_attr_init(attributes) {
+                0 => {
+                    libc::pthread_attr_setguardsize(attributes, place.fence);
+                    libc::pthread_attr_setstack(attributes, place.start, place.len)
+                }
+                error => error,
+            }
+        };
+    }
+    let error = ask();
+    if error == 0 {
+        let mut place = StackPlace { start: std::ptr::null_mut(), len: 0, fence: 0 };
+        // SAFETY: they were made just now, as the caller says; each number has its place.
+        let is_known = unsafe {
+            libc::pthread_attr_getstack(attributes, &raw mut place.start, &raw mut place.len) == 0
+                && libc::pthread_attr_getguardsize(attributes, &raw mut place.fence) == 0
+        };
+        home.place.set(is_known.then_some((thread, place)));
+    }
+    error
 }
 
 // ---- thread-locals ----

@@ -10,6 +10,7 @@ use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 use libc::{iovec, msghdr, nfds_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
 use super::calls::ns_of;
+use super::files;
 use super::os::{errno, real, set_errno};
 use super::scheduler::{self, Wait, Woken, is_managed};
 use super::sockets::{self, Way};
@@ -391,6 +392,7 @@ pub unsafe extern "C" fn accept4(fd: c_int, address: *mut sockaddr, len: *mut so
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    files::closed(fd);
     close_all(sockets::closed(fd));
     if is_managed() {
         scheduler::stir();
@@ -445,6 +447,10 @@ pub unsafe extern "C" fn setsockopt(
 /// The third argument is a number or an address, or is not there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
+    if command == libc::F_GETFD && (sockets::is_known(fd) || files::is_known(fd)) {
+        // Whoever closes it asks if it is open.
+        return libc::FD_CLOEXEC;
+    }
     let result = real!(fcntl(fd, command, argument) as fn(c_int, c_int, c_long) -> c_int);
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC if result >= 0 => sockets::duplicated(fd, result),

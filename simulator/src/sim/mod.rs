@@ -21,11 +21,14 @@ pub mod ceph;
 mod context;
 mod descriptors;
 mod files;
+mod heap;
+mod memory;
 pub(crate) mod os;
 mod scheduler;
 mod sockets;
 
 pub use calls::{Held, hold};
-pub use files::{Files, ask_of_files, set_processors};
+pub use files::{Files, ask_of_files, descriptors, name_of, set_processors};
+pub use heap::Heap;
 pub use os::{keep_memory, ring_after};
 pub use scheduler::{Ended, bypass, describe, is_managed, kick, me, mix, note, now, rouse, simulate, wait_for};
