@@ -451,6 +451,9 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c
         // Whoever closes it asks if it is open.
         return libc::FD_CLOEXEC;
     }
+    if command == libc::F_GETFL && sockets::is_known(fd) {
+        return libc::O_RDWR | if sockets::waits(fd) { 0 } else { libc::O_NONBLOCK };
+    }
     let result = real!(fcntl(fd, command, argument) as fn(c_int, c_int, c_long) -> c_int);
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC if result >= 0 => sockets::duplicated(fd, result),

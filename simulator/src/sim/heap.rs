@@ -105,6 +105,9 @@ impl Blocks {
             (self.start, self.next, self.end) = (1, 1, 1);
             return;
         }
+        // SAFETY: the mapping just made. It is larger than all that a process ever needs, and what it needs is used again
+        // and again.
+        unsafe { libc::madvise(start, ALL, libc::MADV_HUGEPAGE) };
         self.start = start.expose_provenance();
         (self.next, self.end) = (self.start, self.start + ALL);
     }

@@ -32,3 +32,4 @@ pub use files::{Files, ask_of_files, descriptors, name_of, set_processors};
 pub use heap::Heap;
 pub use os::{keep_memory, ring_after};
 pub use scheduler::{Ended, bypass, describe, is_managed, kick, me, mix, note, now, rouse, simulate, wait_for};
+pub use sockets::is_socket;

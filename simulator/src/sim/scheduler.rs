@@ -64,16 +64,30 @@ struct Thread {
     /// Chances to give the turn away.
     chances: u64,
     spins: u32,
-    /// By which it is chosen among those that are ready.
-    rank: u64,
     /// The beginning of what its chances are mixed of.
     dice: u64,
 }
+
+/// The part of a thread that is looked at when the turn changes, in a few bytes beside those of others.
+struct Mark {
+    /// Moment from which on it can be chosen: 0 where it is ready, [`NEVER`] where nothing but an event ends its wait.
+    when: u64,
+    /// The key that it waits for, or 0.
+    key: usize,
+    /// By which it is chosen among those that are ready.
+    rank: u64,
+    /// It waits for descriptors.
+    polls: bool,
+}
+
+const NEVER: u64 = u64::MAX;
 
 struct Simulation {
     seed: u64,
     now: u64,
     threads: Vec<Thread>,
+    /// By thread.
+    marks: Vec<Mark>,
     /// Numbers of those that have not ended.
     living: Vec<usize>,
     /// Of everything that was decided and noted.
@@ -184,14 +198,14 @@ pub(super) fn fill(bytes: &mut [u8]) {
 
 pub(super) fn give_way() {
     let me = ME.get();
-    with(|it| it.threads[me].state = State::Ready(Woken::Ready));
+    with(|it| it.set(me, State::Ready(Woken::Ready)));
     change_turns(me);
 }
 
 /// Waits.
 pub(super) fn block(wait: Wait) -> Woken {
     let me = ME.get();
-    with(|it| it.threads[me].state = State::Waits(wait));
+    with(|it| it.set(me, State::Waits(wait)));
     change_turns(me)
 }
 
@@ -204,11 +218,15 @@ pub fn wait_for(key: Option<usize>, limit: Option<Duration>) -> Woken {
 /// Wakes those who wait for a key, `most` at most. How many.
 pub fn kick(key: usize, most: usize) -> usize {
     with(|it| {
-        let Simulation { living, threads, .. } = it;
-        let waits = |number: &&usize| matches!(&threads[**number].state, State::Waits(wait) if wait.key == Some(key));
-        let woken: Vec<_> = living.iter().filter(waits).take(most).copied().collect();
-        woken.iter().for_each(|number| threads[*number].state = State::Ready(Woken::Ready));
-        woken.len()
+        let mut woken = 0;
+        for place in 0..it.living.len() {
+            let number = it.living[place];
+            if woken < most && it.marks[number].key == key {
+                it.set(number, State::Ready(Woken::Ready));
+                woken += 1;
+            }
+        }
+        woken
     })
 }
 
@@ -221,9 +239,8 @@ pub fn me() -> usize {
 /// Ends the wait of a thread as if its moment had come.
 pub fn rouse(thread: usize) {
     with(|it| {
-        let thread = &mut it.threads[thread];
-        if let State::Waits(_) = thread.state {
-            thread.state = State::Ready(Woken::Late);
+        if let State::Waits(_) = it.threads[thread].state {
+            it.set(thread, State::Ready(Woken::Late));
         }
     });
 }
@@ -245,31 +262,47 @@ fn change_turns(me: usize) -> Woken {
 }
 
 impl Thread {
-    fn new(context: &'static Context, name: &str, seed: u64, number: usize) -> Self {
-        let (state, number) = (State::Ready(Woken::Ready), number as u64);
-        let (rank, dice) = (mix(&[seed, 2, number, 0]), mix(&[seed, 1, number]));
-        Self { context, state, name: name.to_owned(), turns: 0, chances: 0, spins: 0, rank, dice }
+    fn new(context: &'static Context, name: &str, dice: u64) -> Self {
+        let state = State::Ready(Woken::Ready);
+        Self { context, state, name: name.to_owned(), turns: 0, chances: 0, spins: 0, dice }
     }
 }
 
 impl Simulation {
+    /// Takes in a thread.
+    fn add(&mut self, context: &'static Context, name: &str) {
+        let number = self.threads.len();
+        self.threads.push(Thread::new(context, name, mix(&[self.seed, 1, number as u64])));
+        self.marks.push(Mark { when: 0, key: 0, rank: mix(&[self.seed, 2, number as u64, 0]), polls: false });
+        self.living.push(number);
+    }
+
+    fn set(&mut self, number: usize, state: State) {
+        let mark = &mut self.marks[number];
+        (mark.when, mark.key, mark.polls) = match &state {
+            State::Ready(_) => (0, 0, false),
+            State::Waits(wait) => (wait.until.unwrap_or(NEVER), wait.key.unwrap_or(0), !wait.fds.is_empty()),
+            State::Ended => (NEVER, 0, false),
+        };
+        self.threads[number].state = state;
+    }
+
     fn choose(&mut self) -> (usize, &'static Context) {
         loop {
             self.now += STEP;
             self.look_at_descriptors();
             let (mut chosen, mut first): (Option<(u64, usize)>, Option<u64>) = (None, None);
-            for number in self.living.iter().copied() {
-                let thread = &mut self.threads[number];
-                match &thread.state {
-                    State::Waits(Wait { until: Some(until), .. }) if *until > self.now => {
-                        first = Some(first.map_or(*until, |first| first.min(*until)));
-                        continue;
+            for place in 0..self.living.len() {
+                let number = self.living[place];
+                let Mark { when, rank, .. } = self.marks[number];
+                if when <= self.now {
+                    if when > 0 {
+                        self.set(number, State::Ready(Woken::Late));
                     }
-                    State::Waits(Wait { until: Some(_), .. }) => thread.state = State::Ready(Woken::Late),
-                    State::Ready(_) => {}
-                    State::Waits(_) | State::Ended => continue,
+                    chosen = chosen.max(Some((rank, number)));
+                } else if when != NEVER {
+                    first = Some(first.map_or(when, |first| first.min(when)));
                 }
-                chosen = chosen.max(Some((thread.rank, number)));
             }
             if let Some((_, chosen)) = chosen {
                 self.switches += 1;
@@ -278,7 +311,7 @@ impl Simulation {
                 thread.turns += 1;
                 thread.spins = 0;
                 if thread.turns.trailing_zeros() >= self.constancy {
-                    thread.rank = mix(&[self.seed, 2, chosen as u64, thread.turns >> self.constancy]);
+                    self.marks[chosen].rank = mix(&[self.seed, 2, chosen as u64, thread.turns >> self.constancy]);
                 }
                 return (chosen, thread.context);
             }
@@ -294,12 +327,13 @@ impl Simulation {
         if !std::mem::take(&mut self.is_stirred) {
             return;
         }
-        for number in &self.living {
-            let thread = &mut self.threads[*number];
-            if let State::Waits(wait) = &thread.state
+        for place in 0..self.living.len() {
+            let number = self.living[place];
+            if self.marks[number].polls
+                && let State::Waits(wait) = &self.threads[number].state
                 && wait.fds.iter().any(|&(fd, events)| sockets::ready(fd, events) != 0)
             {
-                thread.state = State::Ready(Woken::Ready);
+                self.set(number, State::Ready(Woken::Ready));
             }
         }
     }
@@ -329,17 +363,19 @@ pub struct Ended {
 
 /// Runs `action` as the first thread of a simulation, then waits for all others.
 pub fn simulate<T>(seed: u64, patience: Duration, action: impl FnOnce() -> T) -> (T, Ended) {
-    let simulation = Simulation {
+    let mut simulation = Simulation {
         seed,
         now: BEGIN,
-        threads: vec![Thread::new(FIRST.with(|it| *it), "main", seed, 0)],
-        living: vec![0],
+        threads: Vec::new(),
+        marks: Vec::new(),
+        living: Vec::new(),
         hash: seed,
         switches: 0,
         constancy: [0, 0, 2, 5][(mix(&[seed, 3]) % 4) as usize],
         rest: [2, 8, 64, 1024][(mix(&[seed, 4]) % 4) as usize],
         is_stirred: true,
     };
+    simulation.add(FIRST.with(|it| *it), "main");
     // SAFETY: no simulation runs, so nobody else looks inside.
     unsafe { *GLOBAL.0.get() = Some(simulation) };
     ME.set(0);
@@ -364,10 +400,7 @@ pub fn simulate<T>(seed: u64, patience: Duration, action: impl FnOnce() -> T) ->
 pub(super) fn admit(start: Start, argument: *mut c_void) -> Result<usize, c_int> {
     let number = with(|it| it.threads.len());
     let context = Context::with(Work { number, start, argument })?;
-    with(|it| {
-        it.threads.push(Thread::new(context, "", it.seed, number));
-        it.living.push(number);
-    });
+    with(|it| it.add(context, ""));
     Ok(number)
 }
 
@@ -391,12 +424,12 @@ pub(super) fn begin(number: usize) {
 pub(super) fn end() -> &'static Context {
     let me = ME.replace(OUTSIDE);
     with(|it| {
-        it.threads[me].state = State::Ended;
+        it.set(me, State::Ended);
         it.living.retain(|number| *number != me);
-        for number in &it.living {
-            let thread = &mut it.threads[*number];
-            if matches!(&thread.state, State::Waits(wait) if wait.thread == Some(me)) {
-                thread.state = State::Ready(Woken::Ready);
+        for place in 0..it.living.len() {
+            let number = it.living[place];
+            if matches!(&it.threads[number].state, State::Waits(wait) if wait.thread == Some(me)) {
+                it.set(number, State::Ready(Woken::Ready));
             }
         }
         it.choose().1

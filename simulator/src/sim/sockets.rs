@@ -12,6 +12,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_long};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::iovec;
@@ -124,7 +125,12 @@ fn with_file<T>(fd: c_int, action: impl FnOnce(&mut Table, Id) -> T) -> Option<T
 // ---- descriptors ----
 
 pub fn is_known(fd: c_int) -> bool {
-    with_file(fd, |_, _| ()).is_some()
+    with(|table| table.id(fd).is_some()).unwrap_or(false)
+}
+
+/// The same of a file.
+pub fn is_socket(file: impl AsFd) -> bool {
+    is_known(file.as_fd().as_raw_fd())
 }
 
 /// A new socket of such a kind (socket(2)) that is not connected. One of datagrams stays unknown.
