@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cryptline::{Info, Open};
 use cryptline_engine::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
 use cryptline_engine::{BackendChoice, Buffer, Channel, Gate, Request, Submitted};
 use cryptline_testkit::cache::{FileContent, FileOf, Machine, Survivors, Temper};
@@ -30,6 +31,8 @@ pub struct Disks {
     /// Folder of the sockets: in memory where possible, since each history makes new ones.
     sockets: PathBuf,
     beds: Vec<(Stack, Bed)>,
+    /// Description that all disks have for those who control the server.
+    pub info: Info,
     _folders: (TempDir, Option<TempDir>),
 }
 
@@ -83,7 +86,8 @@ impl Disks {
         let copies = copy::Place::new(media, folders[1])?;
         sim::ask_of_files(media);
         let sockets = folders[1].to_owned();
-        Ok(Self { media, copies, sockets, beds, _folders: (folder, memory) })
+        let info = Open::new("ram:1M").open().map_err(io::Error::other)?.info().clone();
+        Ok(Self { media, copies, sockets, beds, info, _folders: (folder, memory) })
     }
 
     /// Lays out the disks of a history. The stack is the first of all, where its own cannot be had here.

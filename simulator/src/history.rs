@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::below::Habits;
+use crate::control::{self, Controller};
 use crate::copy::Plan;
 use crate::rbd;
 use crate::sim::mix;
@@ -22,6 +23,9 @@ pub const EXPORTS: usize = 2;
 const MOUNTS: u64 = 3;
 /// One history in so many is a copy.
 const COPIES: u64 = 40;
+
+/// The end of a history that waits for all control clients, at the latest.
+const PATIENCE: Duration = Duration::from_secs(75);
 
 /// A history.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -44,6 +48,12 @@ pub struct History {
     /// Orders of whoever runs the server, and when.
     #[serde(default)]
     pub orders: Vec<(Duration, Order)>,
+    /// Clients of the control socket besides.
+    #[serde(default)]
+    pub controllers: Vec<Controller>,
+    /// Lasts until those have gone.
+    #[serde(default)]
+    pub is_patient: bool,
     /// Doings of the kernel and another program, and when.
     #[serde(default)]
     pub nature: Vec<(Duration, Nature)>,
@@ -255,6 +265,8 @@ impl History {
             faults,
             nature: nature(&mut Draw(mix(&[seed, 107]), 0), faults.loses > 0),
             orders: orders(&mut Draw(mix(&[seed, 106]), 0)),
+            controllers: Vec::new(),
+            is_patient: false,
             cut: Duration::from_micros(Draw(mix(&[seed, 105]), 0).below(40_000)),
             careless: None,
             stop: Duration::from_secs(8),
@@ -263,6 +275,13 @@ impl History {
         };
         let mut draw = Draw(mix(&[seed, 109]), 0);
         let mut history = if draw.one_in(MOUNTS) { history.mounted(&mut draw) } else { history.with_own_steps() };
+        if history.doors.contains(&Door::Nbd) {
+            (history.controllers, history.is_patient) =
+                control::draw(&mut Draw(mix(&[seed, 116]), 0), faults.silence.is_some());
+        }
+        if history.is_patient {
+            history.stop = PATIENCE;
+        }
         if history.stack == Stack::Wide && history.doors[0] != Door::Nbd {
             // Neither the kernel of the simulator's mounts nor its machines cut what is larger than their buffers.
             history.stack = Stack::HelpedXts;
@@ -296,6 +315,8 @@ impl History {
             clients: Vec::new(),
             faults: Faults::default(),
             orders: Vec::new(),
+            controllers: Vec::new(),
+            is_patient: false,
             nature: Vec::new(),
             cut: Duration::ZERO,
             careless: None,
@@ -347,7 +368,11 @@ impl History {
 
     /// Steps and faults, for who makes it shorter.
     pub fn weight(&self) -> usize {
-        self.clients.iter().map(|client| 1 + client.steps.len()).sum()
+        let deeds = self.controllers.iter().map(|controller| match controller {
+            Controller::Talker(deeds) => 1 + deeds.len(),
+            _ => 1,
+        });
+        self.clients.iter().map(|client| 1 + client.steps.len()).chain(deeds).sum()
     }
 }
 

@@ -153,6 +153,14 @@ impl Transcript {
         self.say("nobody accepts", put(&second, b"x"));
         self.say("nobody answers", got(&second, 64));
         self.say("nobody comes any more", got(&second, 64));
+        let _ = std::fs::remove_file(path);
+        let listener = UnixListener::bind(path).expect("a name");
+        let last = UnixStream::connect(path).expect("it listens");
+        self.say("it lets nobody in", rustix::net::shutdown(&listener, rustix::net::Shutdown::Both));
+        self.say("nobody is let in", number(UnixStream::connect(path)).map(drop));
+        self.say("but the last that came", number(listener.accept()).map(drop));
+        self.say("who is sent away", got(&last, 64));
+        self.say("nobody comes", number(listener.accept()).map(drop));
     }
 
     fn messages(&mut self) {

@@ -14,6 +14,7 @@ mod actor;
 mod audit;
 mod below;
 mod cells;
+mod control;
 mod copy;
 mod disks;
 mod guest;

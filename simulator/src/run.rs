@@ -4,11 +4,11 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cryptline_serve::nbd::NbdServer;
 use rustix::io::Errno;
 
 use crate::actor::{Actor, Dialogue};
 use crate::cells::SECTOR;
+use crate::control::{Controlled, Controller};
 use crate::copy;
 use crate::disks::{Disks, Laid, SIZE};
 use crate::guest::Guest;
@@ -130,7 +130,7 @@ pub struct Play<'a> {
 struct Served {
     running: Vec<Running>,
     /// The one that takes orders.
-    operated: Option<Arc<NbdServer>>,
+    controlled: Option<Controlled>,
     mount: Option<Arc<Kernel>>,
 }
 
@@ -148,6 +148,7 @@ impl Play<'_> {
                 // Its first connection was dropped, which is nobody's fault.
                 self.world.say(|| format!("a server does not start: {why}"));
                 self.stop(served.running, &below);
+                served.controlled.iter_mut().for_each(Controlled::end);
             }
         }
         self.laid.end_below(below)
@@ -162,7 +163,7 @@ impl Play<'_> {
         if !self.history.behind(Door::Nbd).is_empty() {
             let (server, running) = self.serve_nbd(&self.laid.disks.socket(NBD))?;
             served.running.push(running);
-            served.operated = Some(server);
+            served.controlled = Some(server);
         }
         if !self.history.behind(Door::VhostUser).is_empty() {
             served.running.push(self.serve_machines()?);
@@ -193,14 +194,23 @@ impl Play<'_> {
     }
 
     fn live(&self, below: &Under, served: Served) {
-        let Served { running, operated, mount } = served;
+        let Served { running, mut controlled, mount } = served;
+        let control = controlled.as_mut().and_then(Controlled::take);
         let (world, mount): (&World, _) = (self.world, mount.as_ref());
         std::thread::scope(|scope| {
             scope.spawn(|| self.trouble(below));
             scope.spawn(|| self.power());
             scope.spawn(|| self.nature());
-            if let Some(server) = operated {
-                scope.spawn(move || self.operate(&server));
+            if let Some(served) = &controlled {
+                scope.spawn(|| self.operate(served));
+            }
+            let mut awaited = Vec::new();
+            for (number, controller) in self.history.controllers.iter().enumerate() {
+                let thread = scope.spawn(move || self.control(number, controller));
+                // One that is silent would stay for ever.
+                if self.history.is_patient && *controller != Controller::Silent {
+                    awaited.push(thread);
+                }
             }
             scope.spawn(|| self.grow());
             if let Some(kernel) = mount {
@@ -208,18 +218,21 @@ impl Play<'_> {
                 scope.spawn(|| self.cut_off(kernel));
             }
             let clients = self.history.clients.iter().enumerate();
-            let clients: Vec<_> = clients
-                .map(|(number, client)| {
-                    let door = self.history.doors[client.export];
-                    let come = move || self.open(number, client, mount);
-                    scope.spawn(move || Actor::new(number, client, door, world, come).live())
-                })
-                .collect();
+            let clients = clients.map(|(number, client)| {
+                let door = self.history.doors[client.export];
+                let come = move || self.open(number, client, mount);
+                scope.spawn(move || Actor::new(number, client, door, world, come).live())
+            });
+            awaited.extend(clients);
             let until = sim::now() + u64::try_from(self.history.stop.as_nanos()).expect("seconds");
-            while sim::now() < until && !clients.iter().all(|client| client.is_finished()) {
+            while sim::now() < until && !awaited.iter().all(|client| client.is_finished()) {
                 sim::wait_for(None, Some(Duration::from_millis(20)));
             }
             self.stop(running, below);
+            // As when the process ends.
+            if let Some(control) = control {
+                control.end();
+            }
             self.laid.speak(below);
         });
     }

@@ -83,7 +83,7 @@ impl Play<'_> {
 
 fn judge_last_flush(world: &mut Inner, number: usize, (sent, after_loss): (Tick, bool), result: &Flushed) {
     let known = &mut world.exports[number];
-    if known.is_gone {
+    if !known.is_there() {
         // It has had its last flush, or has it when its clients have gone.
         return;
     }

@@ -1,5 +1,6 @@
 //! Makes a history that has failed shorter: clients, faults and steps are left out as long as it fails in the same way.
 
+use crate::control::{self, Controller};
 use crate::copy::Plan;
 use crate::history::{Faults, History, Step};
 use crate::rbd::Habits;
@@ -31,6 +32,12 @@ pub fn shortest(history: History, fails: impl FnMut(&History) -> bool) -> Histor
         }
         for place in (0..search.history.orders.len()).rev() {
             search.keep(|history| _ = history.orders.remove(place));
+        }
+        search.keep(|history| history.is_patient = false);
+        for place in (0..search.history.controllers.len()).rev() {
+            if !search.keep(|history| _ = history.controllers.remove(place)) {
+                search.shorten_talk(place);
+            }
         }
         for client in (0..search.history.clients.len()).rev() {
             if !search.keep(|history| _ = history.clients.remove(client)) {
@@ -74,6 +81,18 @@ impl<F: FnMut(&History) -> bool> Search<F> {
         }
     }
 
+    /// Leaves out deeds of a control client.
+    fn shorten_talk(&mut self, place: usize) {
+        let Controller::Talker(deeds) = &self.history.controllers[place] else { return };
+        for deed in (0..deeds.len()).rev() {
+            self.keep(|history| {
+                if let Controller::Talker(deeds) = &mut history.controllers[place] {
+                    deeds.remove(deed);
+                }
+            });
+        }
+    }
+
     /// Leaves out steps of a client, many at a time at first.
     fn shorten(&mut self, client: usize) {
         let mut len = self.history.clients[client].steps.len().div_ceil(2);
@@ -108,6 +127,7 @@ fn size(history: &History) -> usize {
         history.rbd.is_some_and(|habits| habits != Habits::default()),
     ];
     usize::from(history.cut_off.is_some())
+        + usize::from(history.is_patient)
         + usize::from(history.growth.is_some())
         + history.weight()
         + history.orders.len()
@@ -146,6 +166,7 @@ pub fn tell(history: &History) -> String {
     lines.extend(history.cut_off.map(|at| format!("the mount is cut off after {at:?}")));
     lines.extend(history.growth.map(|at| format!("the file below grows after {at:?}")));
     lines.extend(history.orders.iter().map(|(at, order)| format!("order after {at:?}: {order:?}")));
+    lines.extend(history.controllers.iter().flat_map(control::tell));
     lines.extend(history.nature.iter().map(|(at, nature)| format!("nature after {at:?}: {nature:?}")));
     for (number, client) in history.clients.iter().enumerate() {
         lines.push(format!("client {number} of export {}:", client.export));

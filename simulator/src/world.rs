@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cryptline_testkit::cache::FileContent;
 
 use crate::audit::{Export, Tick};
+use crate::control::Attendance;
 use crate::disks::Left;
 use crate::points::{Point, sometimes};
 use crate::sim;
@@ -20,8 +21,14 @@ pub struct Known {
     pub audit: Export,
     /// Silent before, or over an unreliable server: what is late is no wonder.
     pub is_unwell: bool,
-    /// Removed, or being removed: its last flush is told to whoever does that.
+    /// Removed: its last flush is told to whoever does that.
     pub is_gone: bool,
+    /// Whoever has removed it knows that it is closed.
+    pub is_closed: bool,
+    /// Removals under way.
+    pub removals: u32,
+    /// About to be added again.
+    pub is_coming: bool,
     /// A client was told that a write or a flush has failed, since it was opened.
     pub has_failed: bool,
     /// How often it was opened anew.
@@ -45,6 +52,9 @@ impl Known {
             audit,
             is_unwell: false,
             is_gone: false,
+            is_closed: false,
+            removals: 0,
+            is_coming: false,
             has_failed: false,
             life: 0,
             loss_is_told: false,
@@ -53,6 +63,11 @@ impl Known {
             is_sound: true,
             has_lost: Box::new(has_lost),
         }
+    }
+
+    /// Tells if nobody has removed it, or is about to.
+    pub fn is_there(&self) -> bool {
+        !self.is_gone && self.removals == 0
     }
 
     /// Now, and whether no flush may say yes any more: a write has been lost, or has failed.
@@ -68,6 +83,8 @@ pub struct Inner {
     pub is_stopping: bool,
     /// The mount was cut off, and nobody is to tell its server.
     pub is_cut_off: bool,
+    /// Places of the control socket.
+    pub attendance: Attendance,
     /// Leftovers of power cuts, had there been any.
     pub cuts: Vec<Left>,
     /// Leftovers of one in the middle of a sync of a mapping, once there was one.
@@ -92,6 +109,7 @@ impl World {
             log: Vec::new(),
             is_stopping: false,
             is_cut_off: false,
+            attendance: Attendance::default(),
             cuts: Vec::new(),
             cut_in_a_sync: Box::new(cut_in_a_sync),
         };

@@ -43,6 +43,14 @@ pub(crate) use cryptline::size;
 pub use error::CliError;
 pub use log::utc;
 
+/// The control socket, and what it is about, for a server that is made elsewhere: the simulator's.
+#[doc(hidden)]
+pub mod control {
+    pub use crate::serve::control::{ControlRun, ControlSocket, HowServed, ServerControl};
+    pub use crate::serve::front::ServedVolume;
+    pub use crate::serve::volumes::Volumes;
+}
+
 /// Parses the command line. Help texts are made only where it is not carried out: for help, and for errors, which may quote
 /// some. With hundreds of options that takes milliseconds.
 fn parse(arguments: &[OsString]) -> Result<ArgMatches, clap::Error> {

@@ -405,10 +405,9 @@ pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if is_managed() {
         scheduler::stir();
     }
-    if !sockets::is_known(fd) {
+    if !sockets::shut(fd, how) {
         return real!(shutdown(fd, how) as fn(c_int, c_int) -> c_int);
     }
-    sockets::shut(fd, how);
     0
 }
 

@@ -47,7 +47,7 @@ struct OpenFile {
 
 enum Kind {
     Socket(Socket),
-    Listener { path: Vec<u8>, waiting: VecDeque<Id> },
+    Listener { path: Vec<u8>, waiting: VecDeque<Id>, is_shut: bool },
     Event(u64),
 }
 
@@ -205,7 +205,7 @@ pub fn limit(fd: c_int, way: Way) -> Option<u64> {
 /// A socket has got a name, by which it will be listening.
 pub fn bound(fd: c_int, path: &[u8]) {
     with_file(fd, |table, id| {
-        table.file(id).kind = Kind::Listener { path: path.to_owned(), waiting: VecDeque::new() };
+        table.file(id).kind = Kind::Listener { path: path.to_owned(), waiting: VecDeque::new(), is_shut: false };
     });
 }
 
@@ -243,9 +243,13 @@ pub fn accepted(listener: c_int, fd: c_int, waits: bool) {
     });
 }
 
-/// Shuts a socket down, as shutdown(2) has it.
-pub fn shut(fd: c_int, how: c_int) {
+/// Shuts a socket down, as shutdown(2) has it. One that listens is for the system to shut, too: `false`.
+pub fn shut(fd: c_int, how: c_int) -> bool {
     with_file(fd, |table, id| {
+        if let Kind::Listener { is_shut, .. } = &mut table.file(id).kind {
+            *is_shut = true;
+            return false;
+        }
         let ways = [how != libc::SHUT_WR, how != libc::SHUT_RD];
         let peer = table.socket(id).and_then(|socket| {
             socket.is_shut = [socket.is_shut[0] | ways[0], socket.is_shut[1] | ways[1]];
@@ -254,7 +258,9 @@ pub fn shut(fd: c_int, how: c_int) {
         if let Some(peer) = peer.and_then(|peer| table.socket(peer)) {
             peer.is_shut = [peer.is_shut[0] | ways[1], peer.is_shut[1] | ways[0]];
         }
-    });
+        true
+    })
+    .unwrap_or(false)
 }
 
 /// Those of `events` that a descriptor is ready for, and failures, as poll(2) has it.
@@ -473,7 +479,7 @@ impl Table {
         let bits = |pairs: &[(bool, i16)]| pairs.iter().filter(|pair| pair.0).fold(0, |sum, pair| sum | pair.1);
         match &self.file(id).kind {
             Kind::Event(count) => bits(&[(*count > 0, libc::POLLIN), (true, libc::POLLOUT)]),
-            Kind::Listener { waiting, .. } => bits(&[(!waiting.is_empty(), libc::POLLIN)]),
+            Kind::Listener { waiting, is_shut, .. } => bits(&[(*is_shut || !waiting.is_empty(), libc::POLLIN)]),
             &Kind::Socket(Socket { ref received, peer, is_shut: [shut_in, shut_out], is_reset, room, .. }) => {
                 let is_in = shut_in || !received.is_empty();
                 let under_way = peer.and_then(|peer| self.socket(peer)).map_or(0, |peer| peer.under_way);

@@ -21,10 +21,12 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cryptline_sys::lock;
 use rustix::fs::Mode;
+use rustix::net::shutdown;
 
 use super::cleanup::Cleanup;
 use super::unix;
@@ -61,28 +63,64 @@ impl ControlSocket {
     /// # Errors
     /// Exit code 5 where another program listens there.
     pub fn bind(path: &Path, cleanup: &Cleanup) -> Result<Self, CliError> {
-        Ok(Self { listener: unix::bind(path, PRIVATE, cleanup)? })
+        Ok(Self::of(unix::bind(path, PRIVATE, cleanup)?))
     }
 
-    /// Serves clients for as long as the process lives.
+    /// One that is bound already.
+    pub fn of(listener: UnixListener) -> Self {
+        Self { listener }
+    }
+
+    /// Serves clients for as long as the process lives, or until [`ControlRun::end`].
     ///
     /// # Errors
     /// Exit code 3 where no thread can be started.
-    pub fn start(self, control: ServerControl) -> Result<(), CliError> {
+    pub fn start(self, control: ServerControl) -> Result<ControlRun, CliError> {
+        let room =
+            Arc::new(ControlRoom { listener: self.listener, seats: Arc::default(), is_closed: AtomicBool::new(false) });
+        let own = Arc::clone(&room);
         std::thread::Builder::new()
             .name("control".into())
-            .spawn(move || self.run(&Arc::new(control)))
-            .map(drop)
+            .spawn(move || own.run(&Arc::new(control)))
+            .map(|accepts| ControlRun { room, accepts })
             .map_err(CliError::no_thread)
     }
+}
 
+/// A listener and the clients that have come to it.
+struct ControlRoom {
+    listener: UnixListener,
+    seats: Arc<ControlSeats>,
+    /// Nobody is let in any more.
+    is_closed: AtomicBool,
+}
+
+/// A control socket at work. Nothing ends by dropping this.
+pub struct ControlRun {
+    room: Arc<ControlRoom>,
+    accepts: JoinHandle<()>,
+}
+
+impl ControlRun {
+    /// Ends it, and all its clients' sessions. Commands under way go on, and are not waited for.
+    pub fn end(self) {
+        self.room.is_closed.store(true, Ordering::Relaxed);
+        // Failing means that it has ended already.
+        let _ = shutdown(&self.room.listener, rustix::net::Shutdown::Both);
+        let _ = self.accepts.join();
+        for seat in &*lock(&self.room.seats) {
+            let _ = seat.stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl ControlRoom {
     fn run(&self, control: &Arc<ServerControl>) {
-        let seats = Arc::new(ControlSeats::default());
         loop {
             let started = self.listener.accept().and_then(|(stream, _)| {
                 stream.set_write_timeout(Some(REPLY_MAX))?;
-                seat_client(&seats, stream, |seat| {
-                    let (control, seats) = (Arc::clone(control), Arc::clone(&seats));
+                seat_client(&self.seats, stream, |seat| {
+                    let (control, seats) = (Arc::clone(control), Arc::clone(&self.seats));
                     let serve = move || {
                         // However the thread ends: the client would wait for ever.
                         let _taken = TakenSeat(&seats, &seat);
@@ -91,6 +129,9 @@ impl ControlSocket {
                     std::thread::Builder::new().name("control-client".into()).spawn(serve).map(drop)
                 })
             });
+            if self.is_closed.load(Ordering::Relaxed) {
+                return;
+            }
             if started.is_err() {
                 std::thread::sleep(ACCEPT_PAUSE);
             }
@@ -199,6 +240,24 @@ mod tests {
         assert!(take_seat(&seats, pair().0).is_some());
         assert_eq!(all[3].1.read(&mut [0]).unwrap(), 0, "it is told to go");
         assert_eq!(lock(&seats).len(), CLIENTS_MAX);
+    }
+
+    #[test]
+    fn socket_that_has_ended_lets_nobody_in_and_sends_away_whoever_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let room = Arc::new(ControlRoom {
+            listener: UnixListener::bind(&path).unwrap(),
+            seats: Arc::default(),
+            is_closed: AtomicBool::new(false),
+        });
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        take_seat(&room.seats, ours).unwrap();
+        let own = Arc::clone(&room);
+        let accepts = std::thread::spawn(move || while own.listener.accept().is_ok() {});
+        ControlRun { room, accepts }.end();
+        assert_eq!(theirs.read(&mut [0]).unwrap(), 0, "it is told to go");
+        assert!(UnixStream::connect(&path).is_err());
     }
 
     #[test]
