@@ -104,14 +104,14 @@ impl<'a, F: FnMut() -> io::Result<Box<dyn Dialogue>>> Actor<'a, F> {
                 self.settle();
                 self.leave("it has heard all");
             }
-            Step::Halt | Step::Return | Step::Cache(_) => self.turn(step),
+            Step::Halt | Step::Return | Step::Cache(_) | Step::Busy => self.turn(step),
             request => self.send(Asked::of(request).expect("all others are requests")),
         }
     }
 
     fn turn(&mut self, step: Step) {
-        if step == Step::Cache(true) {
-            // Whether what is under way is cached then would be anybody's guess.
+        if matches!(step, Step::Cache(true) | Step::Busy) {
+            // Whether what is under way is cached then would be anybody's guess; and who is busy hears nothing else.
             self.settle();
         }
         let Some(dialogue) = &mut self.dialogue else { return };

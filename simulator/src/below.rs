@@ -15,6 +15,9 @@ use cryptline_nbd::{
     parse_request, reply,
 };
 
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+
 use crate::points::{Point, sometimes};
 use crate::sim;
 
@@ -28,7 +31,13 @@ pub struct Habits {
     pub late: u64,
     /// One request in so many is the last on its connection. 0 for none.
     pub drops: u64,
+    /// A connection on which nothing is asked for so long is closed, while nobody changes anything.
+    #[serde(default)]
+    pub idle: Option<Duration>,
 }
+
+/// Calls a function while no change is under way, if that is so.
+pub type WhileQuiet = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
 /// The server.
 pub struct Below {
@@ -41,6 +50,7 @@ struct Shared {
     offer: Arc<ServerOffer>,
     habits: Habits,
     seed: u64,
+    while_quiet: WhileQuiet,
 }
 
 struct Store {
@@ -56,7 +66,7 @@ struct Store {
 
 impl Below {
     /// A server of `data` at `path`.
-    pub fn start(path: &Path, data: Vec<u8>, habits: Habits, seed: u64) -> io::Result<Self> {
+    pub fn start(path: &Path, data: Vec<u8>, habits: Habits, seed: u64, while_quiet: WhileQuiet) -> io::Result<Self> {
         let can = Capabilities {
             flush: true,
             fua: true,
@@ -84,7 +94,7 @@ impl Below {
             clients: Vec::new(),
             threads: Vec::new(),
         };
-        let shared = Arc::new(Shared { store: Mutex::new(store), offer: Arc::new(offer), habits, seed });
+        let shared = Arc::new(Shared { store: Mutex::new(store), offer: Arc::new(offer), habits, seed, while_quiet });
         let listener = UnixListener::bind(path)?;
         let server = Arc::clone(&shared);
         let accepts = std::thread::Builder::new().name("below".to_owned()).spawn(move || server.accept(&listener))?;
@@ -176,8 +186,29 @@ impl Shared {
                 _ => return Ok(()),
             }
         };
-        while self.serve_one(stream, structured)? {}
+        while !self.closes(stream)? && self.serve_one(stream, structured)? {}
         Ok(())
+    }
+
+    /// Waits for the first byte of a request; `true` where it does not come in time, and the connection was closed. What
+    /// is sent by then was read: of whoever finds it closed, nothing has gone.
+    fn closes(&self, stream: &UnixStream) -> io::Result<bool> {
+        let Some(idle) = self.habits.idle else { return Ok(false) };
+        stream.set_read_timeout(Some(idle))?;
+        let mut first = [0];
+        while recv(stream, &mut first, RecvFlags::PEEK) == Err(Errno::AGAIN) {
+            let mut is_closed = false;
+            (self.while_quiet)(&mut || {
+                let waits_for_nothing = recv(stream, &mut first, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+                is_closed = waits_for_nothing == Err(Errno::AGAIN) && stream.shutdown(Shutdown::Both).is_ok();
+            });
+            if is_closed {
+                sometimes(Point::IdleClosed);
+                return Ok(true);
+            }
+        }
+        stream.set_read_timeout(None)?;
+        Ok(false)
     }
 
     fn serve_one(self: &Arc<Self>, mut stream: &UnixStream, structured: bool) -> io::Result<bool> {

@@ -19,7 +19,7 @@ use crate::media::Media;
 use crate::sim;
 use crate::stack::{Bed, Stack, after_crash};
 use crate::under::{Last, Under};
-use crate::world::Known;
+use crate::world::{Known, World};
 
 /// Bytes of a disk.
 pub const SIZE: usize = SECTORS * SECTOR;
@@ -147,10 +147,17 @@ impl Laid<'_> {
     }
 
     /// Starts what is below.
-    pub fn start_below(&self) -> Under {
+    pub fn start_below(&self, world: &Arc<World>) -> Under {
         let mut data = vec![0; SIZE];
         fill(&mut data, 1, 0, 0);
-        Under::start(self.history, &self.disks.socket("below"), data).expect("a server below")
+        let world = Arc::clone(world);
+        let while_quiet = move |action: &mut dyn FnMut()| {
+            let world = world.lock();
+            if !world.exports[1].audit.has_writes_under_way() {
+                action();
+            }
+        };
+        Under::start(self.history, &self.disks.socket("below"), data, Box::new(while_quiet)).expect("a server below")
     }
 
     /// Ends it. What it has come to.

@@ -31,6 +31,12 @@ use crate::sim;
 
 /// A machine that has heard nothing for so long goes away.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Time for which a busy machine has requests ready, how many, and its pause between two looks.
+const BUSY_FOR: u64 = 1_300_000_000;
+const BUSY_DEPTH: u16 = 64;
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
+/// A driver that wants an interrupt gets it within that.
+const PROMPT: u64 = 1_000_000_000;
 /// Queues that the server has.
 pub const QUEUES: u16 = 3;
 /// Bytes of memory for a queue, and where its data begins in it, with room for each request.
@@ -257,6 +263,10 @@ impl Guest {
         while !self.queues[index].has_room() {
             index = (index + 1) % self.queues.len();
         }
+        self.put_at(index, kind, sector, to_device, to_driver)
+    }
+
+    fn put_at(&mut self, index: usize, kind: u32, sector: u64, to_device: &[u8], to_driver: usize) -> u64 {
         let queue = &mut self.queues[index];
         let data = index as u64 * PART + DATA + u64::from(queue.next_head()) * ROOM;
         self.machine.write(data, to_device);
@@ -310,6 +320,35 @@ impl Guest {
             let _ = rustix::io::read(&queue.call, &mut [0; 8]);
         }
         Ok(is_there)
+    }
+
+    /// Reads again and again, so that there is always a request that the device has not taken. A driver is interrupted
+    /// all the same.
+    fn be_busy(&mut self) -> io::Result<()> {
+        let index = self.queues.iter().position(|queue| queue.size() > BUSY_DEPTH);
+        let Some(index) = index else { return Ok(()) };
+        let began = sim::now();
+        let (mut told, mut depth) = (began, BUSY_DEPTH / 2);
+        while sim::now() - began < BUSY_FOR {
+            while self.sent.len() < depth.into() {
+                self.put_at(index, kind::IN, 0, &[], SECTOR);
+            }
+            depth = BUSY_DEPTH;
+            self.queues[index].kick(&self.machine);
+            std::thread::sleep(BUSY_PAUSE);
+            while self.harvest()?.is_some() {}
+            self.queues[index].ask_for_interrupt(&self.machine);
+            if rustix::io::read(&self.queues[index].call, &mut [0; 8]).is_ok() {
+                sometimes(Point::InterruptedBusy);
+                told = sim::now();
+            } else if sim::now() - told > PROMPT {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "no interrupt while requests go on"));
+            }
+        }
+        while !self.sent.is_empty() {
+            let _ = self.hear()?;
+        }
+        Ok(())
     }
 
     /// Stops all queues, with whatever is under way, and starts them where they are.
@@ -462,6 +501,7 @@ impl Dialogue for Guest {
             Step::Halt => self.halt(),
             Step::Return => self.come_again(),
             Step::Cache(on) => self.cache(on),
+            Step::Busy => self.be_busy(),
             _ => Ok(()),
         }
     }

@@ -21,6 +21,8 @@ pub const EXPORTS: usize = 2;
 
 /// One history in so many has a mount.
 const MOUNTS: u64 = 3;
+/// One history in so many of those with a machine at export 0 has a busy one, over a medium that answers at once.
+const BUSY_ONE_IN: u64 = 40;
 /// One history in so many is a copy.
 const COPIES: u64 = 40;
 
@@ -210,6 +212,8 @@ pub enum Step {
     Return,
     /// Turns the write cache on or off.
     Cache(bool),
+    /// Has requests ready all the time, for longer than a second.
+    Busy,
 }
 
 /// A request that a server has to refuse, and that changes nothing.
@@ -254,10 +258,11 @@ impl History {
         let mut draw = Draw(mix(&[seed, 100]), 0);
         let clients = (0..2 + draw.below(3)).map(|number| client(&mut Draw(mix(&[seed, 101, number]), 0), number));
         let clients = clients.collect();
-        let faults = faults(&mut Draw(mix(&[seed, 102]), 0));
+        let stack = Stack::of(mix(&[seed, 103]));
+        let faults = faults(&mut Draw(mix(&[seed, 102]), 0), stack);
         let history = Self {
             seed,
-            stack: Stack::of(mix(&[seed, 103])),
+            stack,
             doors: doors(&mut Draw(mix(&[seed, 108]), 0)),
             cut_off: None,
             growth: None,
@@ -295,8 +300,17 @@ impl History {
             // A machine has its disks on files and on the NBD server below.
             self.rbd = None;
         }
+        let mut draw = Draw(mix(&[self.seed, 117]), 0);
+        if self.doors[0] == Door::VhostUser && draw.one_in(BUSY_ONE_IN) {
+            self.stack = Stack::InMemory;
+            let client = self.clients.iter_mut().find(|client| client.export == 0);
+            client.into_iter().for_each(|client| client.steps.insert(draw.below(4) as usize, Step::Busy));
+        }
         for (number, client) in (0..).zip(&mut self.clients) {
             let mut draw = Draw(mix(&[self.seed, 110, number]), 0);
+            if self.stack == Stack::DirectTwoFiles && client.export == 0 {
+                zero_often(&mut draw, &mut client.steps);
+            }
             match self.doors[client.export] {
                 Door::VhostUser => be_a_machine(&mut draw, &mut client.steps),
                 _ => be_a_client_of_nbd(&mut draw, &mut client.steps),
@@ -385,6 +399,18 @@ fn doors(draw: &mut Draw) -> [Door; EXPORTS] {
     }
 }
 
+/// Makes fast zeroings of some writes, which are small: refused is one only where each of its parts is.
+fn zero_often(draw: &mut Draw, steps: &mut [Step]) {
+    for step in steps {
+        if let Step::Write { place, .. } = *step
+            && draw.one_in(3)
+        {
+            let place = Place { count: place.count.min(4), ..place };
+            *step = Step::Zero { place, fast: true, may_unmap: draw.one_in(2), durable: false };
+        }
+    }
+}
+
 /// Puts steps between the others that only NBD has.
 fn be_a_client_of_nbd(draw: &mut Draw, steps: &mut Vec<Step>) {
     for _ in 0..draw.below(6) {
@@ -412,10 +438,10 @@ fn be_a_machine(draw: &mut Draw, steps: &mut Vec<Step>) {
     }
 }
 
-fn faults(draw: &mut Draw) -> Faults {
+fn faults(draw: &mut Draw, stack: Stack) -> Faults {
     let mut faults = Faults::default();
     for _ in 0..draw.below(4) {
-        match draw.below(9) {
+        match draw.below(10) {
             0 => faults.loses = 3 + draw.below(20) as u32,
             1 | 7 => faults.refuses = 1 + draw.below(4) as u32,
             8 => faults.unsynced = 3 + draw.below(20) as u32,
@@ -427,8 +453,13 @@ fn faults(draw: &mut Draw) -> Faults {
                 faults.silence = Some((draw.below(EXPORTS as u64) as usize, begins, ends));
             }
             4 => faults.below.late = 4 + draw.below(20),
+            9 => faults.below.idle = Some(Duration::from_micros(500 + draw.below(20_000))),
             _ => faults.below.drops = 6 + draw.below(30),
         }
+    }
+    if stack == Stack::DirectTwoFiles && draw.one_in(2) {
+        // Two parts of one request fail in different ways.
+        (faults.loses, faults.refuses) = (2 + draw.below(2) as u32, 2 + draw.below(2) as u32);
     }
     faults
 }

@@ -17,6 +17,7 @@ macro_rules! points {
 }
 
 points! {
+    IdleClosed: "the server below closed a connection that was idle",
     SentAgain: "a request went out again",
     LateEffect: "a write took effect after its connection had ended",
     OutlivedRing: "an operation was left to a ring that was dropped",
@@ -42,6 +43,7 @@ points! {
     CameBackBusy: "in-flight memory brought back requests",
     CacheOffBusy: "the write cache was turned off with requests under way",
     Lapped: "a ring went around",
+    InterruptedBusy: "a driver that never stopped asking was interrupted",
 }
 
 static COUNTS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];

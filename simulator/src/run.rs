@@ -137,7 +137,7 @@ struct Served {
 impl Play<'_> {
     /// All that happens. What the server below has come to.
     fn happen(&self) -> Last {
-        let below = self.laid.start_below();
+        let below = self.laid.start_below(self.world);
         if let Some(has_lost) = below.has_lost() {
             self.world.lock().exports[1].has_lost = has_lost;
         }

@@ -124,6 +124,7 @@ fn size(history: &History) -> usize {
         silence.is_some(),
         below.late > 0,
         below.drops > 0,
+        below.idle.is_some(),
         history.rbd.is_some_and(|habits| habits != Habits::default()),
     ];
     usize::from(history.cut_off.is_some())
@@ -136,7 +137,7 @@ fn size(history: &History) -> usize {
 }
 
 /// One kind of fault less each.
-const CALMER: [fn(&mut Faults); 8] = [
+const CALMER: [fn(&mut Faults); 9] = [
     |faults| faults.loses = 0,
     |faults| faults.refuses = 0,
     |faults| faults.unsynced = 0,
@@ -145,6 +146,7 @@ const CALMER: [fn(&mut Faults); 8] = [
     |faults| faults.silence = None,
     |faults| faults.below.late = 0,
     |faults| faults.below.drops = 0,
+    |faults| faults.below.idle = None,
 ];
 
 /// The same for a cluster.
@@ -196,6 +198,7 @@ fn tell_step(step: &Step) -> String {
         Step::Odd(odd) => format!("ask for what is no request: {odd:?}"),
         Step::Halt => "stop the queues and start them".to_owned(),
         Step::Return => "lose the connection and come again".to_owned(),
+        Step::Busy => "be busy for more than a second".to_owned(),
         Step::Cache(on) => format!("turn the write cache {}", if *on { "on" } else { "off" }),
     }
 }

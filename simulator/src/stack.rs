@@ -70,7 +70,9 @@ pub enum Stack {
     Delayed,
     /// Ranges of two files, which take turns.
     TwoFiles,
-    /// The same, each file under a key of its own.
+    /// The same, by O_DIRECT: what a part has come to is known at once.
+    DirectTwoFiles,
+    /// Ranges of two files, each file under a key of its own.
     TwoVolumes,
     /// Two ranges of a file, each under a key of its own.
     TwoKeys,
@@ -85,7 +87,7 @@ pub enum Stack {
 }
 
 /// All but those whose files are many times as large as the others.
-const SMALL: [Stack; 22] = [
+const SMALL: [Stack; 23] = [
     Stack::Plain,
     Stack::Xts,
     Stack::QueuedXts,
@@ -104,6 +106,7 @@ const SMALL: [Stack; 22] = [
     Stack::InMemory,
     Stack::Delayed,
     Stack::TwoFiles,
+    Stack::DirectTwoFiles,
     Stack::TwoVolumes,
     Stack::TwoKeys,
     Stack::QueuedTwoKeys,
@@ -151,7 +154,7 @@ impl Stack {
 
     /// Tells if its transfers and `fallocate` can fail, not only its syncs.
     pub fn is_direct(self) -> bool {
-        matches!(self, Self::Direct | Self::DirectXts)
+        matches!(self, Self::Direct | Self::DirectXts | Self::DirectTwoFiles)
     }
 
     fn is_mapped(self) -> bool {
@@ -182,7 +185,7 @@ impl Stack {
     fn lens(self) -> Vec<usize> {
         let start = |layout: &Layout| usize::try_from(layout.start).expect("small");
         match self {
-            Self::TwoFiles => vec![TURNS * TURN * SECTOR; 2],
+            Self::TwoFiles | Self::DirectTwoFiles => vec![TURNS * TURN * SECTOR; 2],
             Self::TwoVolumes => [&AES_512, &AES_512_SECOND].map(|layout| start(layout) + TURNS * TURN * SECTOR).into(),
             Self::TwoKeys | Self::QueuedTwoKeys => vec![start(&AES_512) + SIZE],
             Self::Table => vec![TABLE],
@@ -233,7 +236,7 @@ impl Stack {
         let file = Fresh::new(files[0].clone());
         match self {
             Self::Delayed => Ok(devices::delayed(file, devices::QUICK).gate),
-            Self::TwoFiles => Ok(in_turns(files.into_iter().map(Fresh::new).collect())),
+            Self::TwoFiles | Self::DirectTwoFiles => Ok(in_turns(files.into_iter().map(Fresh::new).collect())),
             Self::TwoVolumes => {
                 let volumes = files.into_iter().zip([&AES_512, &AES_512_SECOND]);
                 Ok(in_turns(volumes.map(|(file, layout)| devices::crypt(Fresh::new(file), layout)).collect()))

@@ -7,7 +7,7 @@ use cryptline_engine::Gate;
 use cryptline_engine::base::{NbdDevice, RbdDevice, RbdName};
 use cryptline_nbd::NbdUri;
 
-use crate::below::Below;
+use crate::below::{Below, WhileQuiet};
 use crate::history::History;
 use crate::rbd::Cluster;
 
@@ -31,10 +31,10 @@ pub struct Last {
 
 impl Under {
     /// One that holds `data`; a server, at `path`.
-    pub fn start(history: &History, path: &Path, data: Vec<u8>) -> std::io::Result<Self> {
+    pub fn start(history: &History, path: &Path, data: Vec<u8>, while_quiet: WhileQuiet) -> std::io::Result<Self> {
         Ok(match history.rbd {
             Some(habits) => Self::Rbd(Cluster::start(data, habits, history.seed)?),
-            None => Self::Nbd(Below::start(path, data, history.faults.below, history.seed)?),
+            None => Self::Nbd(Below::start(path, data, history.faults.below, history.seed, while_quiet)?),
         })
     }
 

@@ -288,7 +288,13 @@ impl State {
         }
         inode.settle(at, len)?;
         if self.chance.one_in(self.chance.temper.direct) {
-            return Err(inode::an_error(&mut self.chance));
+            let error = inode::an_error(&mut self.chance);
+            if error != Errno::INTR {
+                // As with writes. One that was interrupted is asked for again, and may be refused then.
+                let arrived = len / inode.unit() / 2 * inode.unit();
+                inode.write_direct(at, &vec![0; arrived]);
+            }
+            return Err(error);
         }
         inode.write_direct(at, &vec![0; len]);
         Ok(0)
