@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use cryptline_sys::GuestRange;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use virtio_driver::{VhostUser, VirtioBlkQueue, VirtioBlkTransport, VirtioFeatureFlags};
+use virtio_driver::{VhostUser, VirtioBlkFeatureFlags, VirtioBlkQueue, VirtioBlkTransport, VirtioFeatureFlags};
 
 use crate::contents::TestPattern;
 use crate::error::{Of as _, Result, fail};
@@ -55,8 +55,9 @@ impl Guest {
         contents: Option<TestPattern>,
         late: Instant,
     ) -> Result<Self> {
-        let features = VirtioFeatureFlags::VERSION_1 | VirtioFeatureFlags::RING_EVENT_IDX;
-        let transport = VhostUser::new(&socket.to_string_lossy(), features.bits()).of(socket.display())?;
+        let features = (VirtioFeatureFlags::VERSION_1 | VirtioFeatureFlags::RING_EVENT_IDX).bits();
+        let of_disk = if count > 1 { VirtioBlkFeatureFlags::MQ.bits() } else { 0 };
+        let transport = VhostUser::new(&socket.to_string_lossy(), features | of_disk).of(socket.display())?;
         let mut transport: Box<VirtioBlkTransport> = Box::new(transport);
         let size = u64::from(transport.get_config()?.capacity) * 512;
         let mut queues = VirtioBlkQueue::setup_queues(&mut *transport, count, RING)?;

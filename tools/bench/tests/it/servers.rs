@@ -318,7 +318,9 @@ fn scale_tells_what_exports_and_clients_hold() {
     in_folder(["fio"], |program, dir| {
         let json = report(&mut of_servers("scale", dir, program));
         let streams: Vec<_> = array(&json, "rows").iter().map(|row| row["streams"].as_u64()).collect();
-        assert_eq!(streams, [1, 2, 4, 8].map(Some));
+        // Connections, then the queues of one machine.
+        assert_eq!(streams, [1, 2, 4, 8, 1, 1, 1].map(Some));
+        is_number(&figure(&json, "vhost_queues_4_over_1")["value"]);
         for (name, value) in [("possible_client_descriptors", 0.0), ("export_descriptors", 2.0)] {
             assert_eq!(figure(&json, name)["value"], value, "{json}");
         }
