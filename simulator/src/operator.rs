@@ -31,7 +31,7 @@ impl Play<'_> {
             }
             speaker.settle();
         }
-        speaker.leave();
+        speaker.ask_no_more();
     }
 
     /// Adds an export that was removed. It stays one of which nothing prompt is expected. A control client would send an image

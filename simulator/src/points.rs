@@ -29,6 +29,8 @@ points! {
     SpokeAgain: "a silent medium spoke again to a ring that waited",
     AddedAgain: "an export was added again",
     FlushedByLine: "a control client was told that an export is flushed",
+    FailureByLine: "a control client was told that the flush of an export has failed",
+    PassedBy: "more control clients than there are places came one after the other",
     AnsweredBeside: "a control client was answered while another waited for a disk that is not well",
     LeftInFlush: "a control client left in the middle of a flush",
     FlushGivenUp: "a flush that a control client had asked for was given up",

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::conversation::Conversation;
+use super::seats::LEAVES_WITHIN;
 use super::{Controller, Deed, Saying, Speaker};
 use crate::points::{Point, sometimes};
 use crate::run::Play;
@@ -25,6 +26,7 @@ impl Play<'_> {
             Controller::Silent => self.be_silent(&name),
             Controller::Deaf => self.be_deaf(&name),
             Controller::Crowd(count) => self.be_many(name, *count),
+            Controller::Passers(count) => self.pass_by(&name, *count),
         }
     }
 
@@ -45,8 +47,7 @@ impl Play<'_> {
                 Deed::AskNoMore => speaker.ask_no_more(),
             }
         }
-        speaker.settle();
-        speaker.leave();
+        speaker.ask_no_more();
     }
 
     /// Begins a session that is about nothing.
@@ -72,9 +73,11 @@ impl Play<'_> {
         let Some(mut talk) = self.sit(name) else { return };
         // Whether that was heard shows below.
         let _ = talk.say(b"{\"execute\": \"fl", 1);
-        let _ = talk.stay();
+        let heard = talk.stay();
         let mut world = self.world.lock();
-        if !world.is_stopping && !world.attendance.is_crowded {
+        if let Some(reply) = heard {
+            world.find(format!("A3: {name}, which has said half a line, hears {reply}"));
+        } else if !world.is_stopping && !world.attendance.is_crowded {
             world.find(format!("A7: {name}, which is silent, is sent away"));
         }
         drop(world);
@@ -121,8 +124,21 @@ impl Play<'_> {
         if speaker.is_here() {
             sometimes(Point::SeatTaken);
         }
-        speaker.leave();
+        speaker.ask_no_more();
         std::thread::sleep(STAYS);
         silent.into_iter().for_each(|talk| self.get_up(talk, false));
+    }
+
+    /// More sessions than there are places, each of which has left its place before the next.
+    fn pass_by(&self, name: &str, count: usize) {
+        for _ in 0..count {
+            if self.world.lock().is_stopping {
+                return;
+            }
+            let Some(talk) = self.sit(name) else { return };
+            self.get_up(talk, false);
+            std::thread::sleep(2 * LEAVES_WITHIN);
+        }
+        sometimes(Point::PassedBy);
     }
 }

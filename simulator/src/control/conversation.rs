@@ -49,7 +49,8 @@ impl Conversation {
         loop {
             if let Some(end) = self.inbox.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.inbox.drain(..=end).collect();
-                return Ok(serde_json::from_slice(&line)?);
+                return serde_json::from_slice(&line)
+                    .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
             }
             let mut piece = [0; 16 << 10];
             match self.stream.read(&mut piece)? {
@@ -60,10 +61,10 @@ impl Conversation {
         }
     }
 
-    /// Waits for the end, however long that takes.
-    pub fn stay(&mut self) -> io::Result<()> {
-        self.stream.set_read_timeout(None)?;
-        while self.hear().is_ok() {}
-        Ok(())
+    /// Waits for the end, however long that takes; a line that comes instead.
+    pub fn stay(&mut self) -> Option<Value> {
+        // Failing means that it has ended.
+        let _ = self.stream.set_read_timeout(None);
+        self.hear().ok()
     }
 }

@@ -21,6 +21,11 @@ const LOOKS_WITHIN: Duration = Duration::from_secs(6);
 /// Time that somebody has waited for a disk that is not well when others are seen to be served beside.
 const BESIDE: u64 = 10_000_000;
 
+/// A server that has nothing else to answer to a client begins a line within that.
+const BEGINS_WITHIN: u64 = 50_000_000;
+/// Words of the server where a flush has lacked room.
+const NO_SPACE: &str = "no space left";
+
 /// A line that was said, and what was known then of each export.
 pub struct Spoken {
     pub line: Saying,
@@ -36,7 +41,15 @@ struct Before {
     life: u32,
     is_there: bool,
     is_closed: bool,
+    is_coming: bool,
     is_well: bool,
+}
+
+impl Spoken {
+    /// Tells if the server has had so much time with it since `since` that it must have begun.
+    pub fn is_under_way(&self, since: u64) -> bool {
+        sim::now() - since.max(self.at) > BEGINS_WITHIN
+    }
 }
 
 /// Refusal by its kind, and in words.
@@ -51,6 +64,7 @@ impl Before {
             life: known.life,
             is_there: known.is_there(),
             is_closed: known.is_closed && !known.is_coming,
+            is_coming: known.is_coming,
             is_well: !known.is_unwell,
         }
     }
@@ -60,9 +74,32 @@ impl Before {
         self.is_there && known.is_there() && self.life == known.life
     }
 
+    /// Tells if what has its name has been the same all the time, as long as there was any.
+    fn is_same(&self, known: &Known) -> bool {
+        self.life == known.life && !self.is_coming && !known.is_coming
+    }
+
     /// Tells if it was gone all the time.
     fn stays_away(&self, known: &Known) -> bool {
         self.is_closed && known.is_closed && !known.is_coming && self.life == known.life
+    }
+}
+
+/// Notes of which exports a refused flush says that it has failed: none after it may say yes. One that lacks room may.
+fn note_failures(world: &mut Inner, spoken: &Spoken, why: &str) {
+    if world.is_stopping {
+        return;
+    }
+    let failed = |part: &&str| part.contains(": the flush failed (") && !part.contains(NO_SPACE);
+    let parts: Vec<_> = why.split("; export ").filter(failed).collect();
+    for (export, before) in spoken.before.iter().enumerate().filter(|(export, _)| spoken.line.concerns(*export)) {
+        let known = &mut world.exports[export];
+        if before.is_same(known)
+            && parts.iter().any(|part| part.contains(&format!("\"e{export}\": the flush failed (")))
+        {
+            sometimes(Point::FailureByLine);
+            known.has_failed = true;
+        }
     }
 }
 
@@ -235,6 +272,7 @@ impl Play<'_> {
             Ok(told) => told["flushed"].as_array().cloned().unwrap_or_default(),
             Err((class, _)) if class == "parameters" && self.may_be_unknown(world, spoken) => return Vec::new(),
             Err(why) => {
+                note_failures(world, spoken, &why.1);
                 // It goes, perhaps, or is silent: a flush is not known to be made.
                 let is_no_wonder = |(_, before, known): (usize, &Before, &Known)| {
                     !known.is_sound || known.is_unwell || !before.is_well
@@ -251,14 +289,14 @@ impl Play<'_> {
         let mut found = Vec::new();
         for (export, before) in spoken.before.iter().enumerate().filter(|(export, _)| spoken.line.concerns(*export)) {
             let known = &mut world.exports[export];
-            let has_stayed = before.has_stayed(known);
             match flushed.iter().filter(|name| **name == *format!("e{export}")).count() {
-                0 if has_stayed && self.is_served(export) => {
+                0 if before.has_stayed(known) && self.is_served(export) => {
                     found.push(format!("A9: {:?} leaves out export {export}", spoken.line));
                 }
                 0 => {}
                 // It may be another by now, which knows nothing of what was before it.
-                _ if !has_stayed => {}
+                _ if !before.is_same(known) => {}
+                2.. => found.push(format!("A3: {:?} has flushed export {export} twice: {flushed:?}", spoken.line)),
                 _ if before.after_loss => {
                     found.push(format!(
                         "A5: a control client's flush of export {export} says yes after a write was lost"
@@ -330,10 +368,10 @@ impl Play<'_> {
                 if !is_closed && line == (Saying::Remove { export, now: true }) {
                     return vec![format!("A9: {line:?} leaves it for later: {told}")];
                 }
-                if is_closed && was_there && before.after_loss {
-                    return vec![format!("A5: the last flush of export {export} says yes after a write was lost")];
-                }
-                if is_closed && was_there {
+                if is_closed && before.is_same(known) {
+                    if before.after_loss {
+                        return vec![format!("A5: the last flush of export {export} says yes after a write was lost")];
+                    }
                     known.audit.promise(before.sent, None);
                 }
             }

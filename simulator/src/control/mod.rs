@@ -41,6 +41,8 @@ pub enum Controller {
     Deaf,
     /// So many silent ones at once, and one more, which has something to say.
     Crowd(usize),
+    /// So many one after the other, which say nothing.
+    Passers(usize),
 }
 
 /// One step of a [`Controller::Talker`].
@@ -146,6 +148,9 @@ pub fn draw(draw: &mut Draw, falls_silent: bool) -> (Vec<Controller>, bool) {
     }
     if draw.one_in(16) {
         controllers.push(Controller::Deaf);
+    }
+    if draw.one_in(16) {
+        controllers.extend([Controller::Silent, Controller::Passers(17 + draw.below(4) as usize)]);
     }
     if draw.one_in(8) {
         controllers.push(Controller::Crowd(16 + draw.below(4) as usize));

@@ -7,7 +7,7 @@ use crate::sim;
 /// Clients at a time that a server has places for, as docs/control.md says.
 const PLACES: usize = 16;
 /// Time in which whoever goes has left its place.
-const LEAVES_WITHIN: Duration = Duration::from_millis(5);
+pub const LEAVES_WITHIN: Duration = Duration::from_millis(5);
 
 /// Clients that may have places.
 #[derive(Default)]

@@ -23,7 +23,7 @@ pub struct Speaker<'a> {
     next: u64,
     /// Others have to give way to it.
     is_needed: bool,
-    /// When it has heard the last reply.
+    /// Moment at which it has heard the last reply.
     heard: u64,
 }
 
@@ -117,7 +117,11 @@ impl<'a> Speaker<'a> {
     fn lost(&mut self, error: &io::Error) {
         let mut world = self.play.world.lock();
         world.say(format!("{} has lost its session: {error}", self.name));
-        let may_be = world.attendance.is_crowded && !self.is_needed;
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        let is_end = matches!(error.kind(), UnexpectedEof | BrokenPipe | ConnectionReset);
+        // Whoever waits for an answer keeps its place.
+        let is_busy = self.said.front().is_some_and(|spoken| spoken.is_under_way(self.heard));
+        let may_be = world.attendance.is_crowded && !self.is_needed && is_end && !is_busy;
         if !world.is_stopping && !may_be {
             world.find(format!("A7: {} is sent away: {error}", self.name));
         }
@@ -154,6 +158,9 @@ impl<'a> Speaker<'a> {
             Ok(reply) => world.find(format!("A3: {} hears {reply}, which it has not asked for", self.name)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && !world.is_stopping => {
                 world.find(format!("A7: {} has asked for nothing more, and is not let go", self.name));
+            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                world.find(format!("A3: {} hears what is no reply: {error}", self.name));
             }
             Err(_) => {}
         }
