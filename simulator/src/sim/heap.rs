@@ -40,6 +40,7 @@ struct Blocks {
 unsafe impl Sync for Heap {}
 
 /// The class of a size, of which there is one, and its bytes.
+#[inline]
 fn class_of(size: usize) -> (usize, usize) {
     if size <= FINE {
         let units = size.div_ceil(UNIT).max(1);

@@ -311,7 +311,7 @@ pub unsafe fn receive(fd: c_int, parts: &[iovec], peeks: bool) -> Result<Receive
 /// # Safety
 /// The parts can be read.
 pub unsafe fn send(fd: c_int, parts: &[iovec], files: &[c_int]) -> Reply {
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.iov_len).sum());
     for part in parts.iter().filter(|part| part.iov_len > 0) {
         // SAFETY: the caller answers for the parts, which are read here only.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) });

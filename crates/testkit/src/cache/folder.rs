@@ -285,15 +285,27 @@ impl State {
         }
         let len = self.len_of(file);
         let (real, inode) = (&self.real_members[&file.0], &self.files[file.0]);
-        let mut shown = vec![0; PAGE];
         let range = pages(range, len);
+        // Pages that are not what they show, as long as one follows the other; holes stay holes.
+        let mut run: (usize, Vec<u8>) = (0, Vec::new());
+        let write = |(start, bytes): &mut (usize, Vec<u8>)| {
+            real.write_all_at(bytes, *start as u64).expect("a file can be written");
+            bytes.clear();
+        };
         for_each_page(real, range.start..range.end.min(len.next_multiple_of(PAGE)), |at, stored| {
-            let shown = &mut shown[..PAGE.min(len.saturating_sub(at))];
+            let mut page = [0; PAGE];
+            let shown = &mut page[..PAGE.min(len.saturating_sub(at))];
             inode.read(at, shown, false);
-            if shown[..] != stored[..shown.len()] {
-                real.write_all_at(shown, at as u64).expect("a file can be written");
+            if shown[..] == stored[..shown.len()] {
+                return;
             }
+            if run.0 + run.1.len() != at {
+                write(&mut run);
+                run.0 = at;
+            }
+            run.1.extend_from_slice(shown);
         });
+        write(&mut run);
     }
 }
 
