@@ -31,10 +31,12 @@ use crate::sim;
 
 /// A machine that has heard nothing for so long goes away.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Time for which a busy machine has requests ready, how many, and its pause between two looks.
+/// Time for which a busy machine has requests ready, how many at most, and its pause between two looks.
 const BUSY_FOR: u64 = 1_300_000_000;
-const BUSY_DEPTH: u16 = 64;
-const BUSY_PAUSE: Duration = Duration::from_millis(1);
+const BUSY_DEPTH: usize = 240;
+const BUSY_PAUSE: Duration = Duration::from_micros(300);
+/// Places in the ring of a busy machine.
+const BUSY_RING: u16 = 256;
 /// A driver that wants an interrupt gets it within that.
 const PROMPT: u64 = 1_000_000_000;
 /// Queues that the server has.
@@ -151,8 +153,8 @@ fn connect(path: &Path) -> io::Result<FrontEnd> {
 
 impl Guest {
     /// Comes to the server, as a machine of the kind that belongs to `seed`, and starts its queues; looks whether the disk
-    /// is called `name`.
-    pub fn come(path: PathBuf, name: &str, seed: u64) -> io::Result<Self> {
+    /// is called `name`. One that will be busy has large rings.
+    pub fn come(path: PathBuf, name: &str, seed: u64, is_busy: bool) -> io::Result<Self> {
         let mut chance = Chance { seed, count: 0 };
         let mut features = INDIRECT | PROTOCOL | VERSION_1 | MULTI_QUEUE | DISCARD | WRITE_ZEROES | FLUSH | WRITE_CACHE;
         for (bit, kept) in [(RING_PACKED, 2), (EVENT_IDX, 3)] {
@@ -163,7 +165,8 @@ impl Guest {
             1 => features &= !WRITE_CACHE,
             _ => {}
         }
-        let size = [32, 64, 256][chance.below(3) as usize];
+        let size = [32, 64, BUSY_RING][chance.below(3) as usize];
+        let size = if is_busy { BUSY_RING } else { size };
         let count = 1 + chance.below(QUEUES.into());
         let keeps = chance.below(2) == 0;
         let front = connect(&path)?;
@@ -322,18 +325,22 @@ impl Guest {
         Ok(is_there)
     }
 
-    /// Reads again and again, so that there is always a request that the device has not taken. A driver is interrupted
-    /// all the same.
+    /// Asks again and again, so that there is always a request that the device has not taken: it has a place for a quarter of
+    /// these reads, and the flushes between take its time. A driver is interrupted all the same.
     fn be_busy(&mut self) -> io::Result<()> {
-        let index = self.queues.iter().position(|queue| queue.size() > BUSY_DEPTH);
-        let Some(index) = index else { return Ok(()) };
+        let index = 0;
+        if self.features & FLUSH == 0 || self.queues[index].size() < BUSY_RING {
+            return Ok(());
+        }
         let began = sim::now();
-        let (mut told, mut depth) = (began, BUSY_DEPTH / 2);
+        let mut told = began;
         while sim::now() - began < BUSY_FOR {
-            while self.sent.len() < depth.into() {
-                self.put_at(index, kind::IN, 0, &[], SECTOR);
+            while self.sent.len() < BUSY_DEPTH {
+                match self.numbers % 3 {
+                    0 => self.put_at(index, kind::FLUSH, 0, &[], 0),
+                    _ => self.put_at(index, kind::IN, 0, &[], SECTOR),
+                };
             }
-            depth = BUSY_DEPTH;
             self.queues[index].kick(&self.machine);
             std::thread::sleep(BUSY_PAUSE);
             while self.harvest()?.is_some() {}

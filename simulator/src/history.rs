@@ -22,7 +22,7 @@ pub const EXPORTS: usize = 2;
 /// One history in so many has a mount.
 const MOUNTS: u64 = 3;
 /// One history in so many of those with a machine at export 0 has a busy one, over a medium that answers at once.
-const BUSY_ONE_IN: u64 = 40;
+const BUSY_ONE_IN: u64 = 20;
 /// One history in so many is a copy.
 const COPIES: u64 = 40;
 
@@ -302,7 +302,10 @@ impl History {
         }
         let mut draw = Draw(mix(&[self.seed, 117]), 0);
         if self.doors[0] == Door::VhostUser && draw.one_in(BUSY_ONE_IN) {
-            self.stack = Stack::InMemory;
+            self.stack = Stack::Mapped;
+            // Syncs of a mapping come one at a time: another machine's would wait for many of its own.
+            let mut is_first = true;
+            self.clients.retain(|client| client.export != 0 || std::mem::take(&mut is_first));
             let client = self.clients.iter_mut().find(|client| client.export == 0);
             client.into_iter().for_each(|client| client.steps.insert(draw.below(4) as usize, Step::Busy));
         }

@@ -12,7 +12,7 @@ use crate::control::{Controlled, Controller};
 use crate::copy;
 use crate::disks::{Disks, Laid, SIZE};
 use crate::guest::Guest;
-use crate::history::{Client, Door, History, MORE, Nature};
+use crate::history::{Client, Door, History, MORE, Nature, Step};
 use crate::mount::Kernel;
 use crate::nbd_client::Connection;
 use crate::points::{Point, sometimes};
@@ -188,7 +188,7 @@ impl Play<'_> {
             (Door::Mount, None) => Err(io::ErrorKind::NotFound.into()),
             (Door::VhostUser, _) => {
                 let seed = sim::mix(&[self.history.seed, 111, number as u64]);
-                Ok(Box::new(Guest::come(self.socket_of(number), &name, seed)?))
+                Ok(Box::new(Guest::come(self.socket_of(number), &name, seed, client.steps.contains(&Step::Busy))?))
             }
         }
     }
