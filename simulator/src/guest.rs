@@ -141,6 +141,11 @@ fn gone() -> io::Error {
     io::ErrorKind::ConnectionReset.into()
 }
 
+/// Judges an answer to a busy machine. What it reads is judged of others.
+fn judge_busy(number: u64) -> io::Result<()> {
+    if number == 0 { Err(wrong("an answer to nothing that was asked".to_owned())) } else { Ok(()) }
+}
+
 fn wrong(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
@@ -343,7 +348,9 @@ impl Guest {
             }
             self.queues[index].kick(&self.machine);
             std::thread::sleep(BUSY_PAUSE);
-            while self.harvest()?.is_some() {}
+            while let Some((number, _)) = self.harvest()? {
+                judge_busy(number)?;
+            }
             self.queues[index].ask_for_interrupt(&self.machine);
             if rustix::io::read(&self.queues[index].call, &mut [0; 8]).is_ok() {
                 sometimes(Point::InterruptedBusy);
@@ -353,7 +360,7 @@ impl Guest {
             }
         }
         while !self.sent.is_empty() {
-            let _ = self.hear()?;
+            judge_busy(self.hear()?.0)?;
         }
         Ok(())
     }

@@ -180,7 +180,7 @@ pub unsafe extern "C" fn pthread_setname_np(thread: pthread_t, name: *const c_ch
     0
 }
 
-/// Where its stack lies, as the system has told it when it was first asked.
+/// Place of its stack, as the system has told it when it was first asked.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_getattr_np(thread: pthread_t, attributes: *mut pthread_attr_t) -> c_int {
     let ask = move || real!(pthread_getattr_np(thread, attributes) as fn(pthread_t, *mut pthread_attr_t) -> c_int);

@@ -17,9 +17,10 @@ use super::sockets::is_active;
 const UNIT: usize = 16;
 /// Bytes up to which there is a class for each unit.
 const FINE: usize = 1 << 10;
-/// Classes up to [`FINE`], each power of two behind that, and bytes of the largest.
+/// Classes up to [`FINE`], and of each power of two behind that.
 const FINES: usize = FINE / UNIT;
 const STEPS: usize = 4;
+/// Bytes of the largest.
 const MOST: usize = 64 << 10;
 const CLASSES: usize = FINES + STEPS * (MOST / FINE).ilog2() as usize;
 /// Bytes that are set aside. What does not fit is the C library's.
@@ -90,6 +91,7 @@ impl Blocks {
 
     #[cold]
     fn set_aside(&mut self) {
+        // `MAP_STACK`: or the mapping would be one of those that are kept (`memory`), whose table is on this heap.
         // SAFETY: a new mapping, which aliases nothing.
         let start = unsafe {
             libc::mmap(

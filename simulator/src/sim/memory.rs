@@ -45,6 +45,11 @@ unsafe impl Sync for Global {}
 
 static KEPT: Global = Global(RefCell::new(Mappings { used: Vec::new(), kept: Vec::new(), ended: 0 }));
 
+/// A history begins: which of its mappings are the system's again is its seed's business.
+pub fn begin(seed: u64) {
+    KEPT.0.borrow_mut().ended = super::scheduler::mix(&[seed, 5]) as u32 % ENDS;
+}
+
 /// Tells if a mapping is memory that nobody else has, in a way that the next can have it.
 fn can_be_kept(address: *mut c_void, len: usize, protection: c_int, flags: c_int) -> bool {
     let is_large = flags & libc::MAP_NORESERVE == 0 && len > RESERVED;

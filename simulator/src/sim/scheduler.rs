@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::context::{Context, Start, Work};
-use super::sockets;
+use super::{memory, sockets};
 
 /// Outside of a simulation.
 const OUTSIDE: usize = usize::MAX;
@@ -74,7 +74,7 @@ struct Mark {
     when: u64,
     /// The key that it waits for, or 0.
     key: usize,
-    /// By which it is chosen among those that are ready.
+    /// Precedence among those that are ready.
     rank: u64,
     /// It waits for descriptors.
     polls: bool,
@@ -281,7 +281,9 @@ impl Simulation {
         let mark = &mut self.marks[number];
         (mark.when, mark.key, mark.polls) = match &state {
             State::Ready(_) => (0, 0, false),
-            State::Waits(wait) => (wait.until.unwrap_or(NEVER), wait.key.unwrap_or(0), !wait.fds.is_empty()),
+            State::Waits(wait) => {
+                (wait.until.map_or(NEVER, |at| at.max(1)), wait.key.unwrap_or(0), !wait.fds.is_empty())
+            }
             State::Ended => (NEVER, 0, false),
         };
         self.threads[number].state = state;
@@ -380,6 +382,7 @@ pub fn simulate<T>(seed: u64, patience: Duration, action: impl FnOnce() -> T) ->
     unsafe { *GLOBAL.0.get() = Some(simulation) };
     ME.set(0);
     sockets::activate();
+    memory::begin(seed);
     let result = action();
     let until = now() + nanos(patience);
     let is_over = || with(|it| it.living.len() == 1);
