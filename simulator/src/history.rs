@@ -22,7 +22,7 @@ pub const EXPORTS: usize = 2;
 /// One history in so many has a mount.
 const MOUNTS: u64 = 3;
 /// One history in so many of those with a machine at export 0 has a busy one, over a medium that answers at once.
-const BUSY_ONE_IN: u64 = 20;
+const BUSY_ONE_IN: u64 = 50;
 /// One history in so many is a copy.
 const COPIES: u64 = 40;
 
