@@ -303,9 +303,6 @@ impl History {
         let mut draw = Draw(mix(&[self.seed, 117]), 0);
         if self.doors[0] == Door::VhostUser && draw.one_in(BUSY_ONE_IN) {
             self.stack = Stack::Mapped;
-            // Syncs of a mapping come one at a time: another machine's would wait for many of its own.
-            let mut is_first = true;
-            self.clients.retain(|client| client.export != 0 || std::mem::take(&mut is_first));
             let client = self.clients.iter_mut().find(|client| client.export == 0);
             client.into_iter().for_each(|client| client.steps.insert(draw.below(4) as usize, Step::Busy));
         }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::step::{Failed, cargo_command, output, run as run_command};
 
 /// New histories of a landing, and the seconds that they may take.
-const LANDING: (u64, u64) = (100_000, 170);
+const LANDING: (u64, u64) = (100_000, 300);
 /// Seconds of new histories in a night.
 const NIGHT: u64 = 60 * 60;
 /// Seconds within which a mistake must be found.

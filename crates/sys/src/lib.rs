@@ -45,6 +45,7 @@ mod rbd;
 mod ring;
 mod secret;
 mod shared;
+mod turns;
 mod ublk;
 mod zone;
 
@@ -85,6 +86,7 @@ pub use secret::{
     on_secret_thread,
 };
 pub use shared::SharedMemory;
+pub use turns::InTurn;
 pub use ublk::{UblkControl, UblkDevice, UblkPayload, UblkQueue};
 pub use zone::{RawZone, ZoneCommand, report_zones, zone_command, zone_size};
 

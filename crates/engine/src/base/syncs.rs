@@ -39,9 +39,10 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
+use cryptline_sys::InTurn;
 use rustix::io::Errno;
 
 use crate::Fault;
@@ -49,13 +50,13 @@ use crate::Fault;
 /// The open file that was there before any write, and what all queues know together.
 pub(super) struct Keeper {
     file: Arc<OwnedFd>,
-    asking: Mutex<()>,
+    asking: InTurn<()>,
     lost: Arc<AtomicBool>,
 }
 
 impl Keeper {
     pub fn new(file: OwnedFd) -> Self {
-        Self { file: Arc::new(file), asking: Mutex::new(()), lost: Arc::default() }
+        Self { file: Arc::new(file), asking: InTurn::new(()), lost: Arc::default() }
     }
 
     pub fn file(&self) -> &Arc<OwnedFd> {
@@ -81,11 +82,12 @@ impl Keeper {
 
     /// Syncs the keeper's file by `sync`, alone.
     pub fn ask(&self, sync: impl FnOnce() -> Result<(), Errno>) -> Result<(), Fault> {
-        let _alone = cryptline_sys::lock(&self.asking);
-        if self.is_lost() {
-            return Err(Fault::Latched);
-        }
-        sync().map_err(|errno| self.lose(errno))
+        self.asking.with(|()| {
+            if self.is_lost() {
+                return Err(Fault::Latched);
+            }
+            sync().map_err(|errno| self.lose(errno))
+        })
     }
 }
 

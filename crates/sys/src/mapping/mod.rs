@@ -26,15 +26,14 @@ pub(crate) mod sigbus;
 use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
-use crate::Simulation;
 use crate::racing;
+use crate::{InTurn, Simulation};
 use persist::Flush;
 
 /// A page of the mapping is gone: the file was cut short, its disk is full, or the medium failed.
@@ -60,7 +59,7 @@ pub struct Mapping {
     file: File,
     /// The kernel reports a lost write to one sync of this open file only: the next must not run
     /// until the first one's failure is noted.
-    syncing: Mutex<Result<(), Errno>>,
+    syncing: InTurn<Result<(), Errno>>,
     /// Syncs in place of Linux.
     simulation: Option<Simulation>,
 }
@@ -99,7 +98,7 @@ impl Mapping {
             // SAFETY: the mapping made above, which nobody else knows yet.
             let _ = unsafe { rustix::mm::munmap(address, len) };
         })?;
-        Ok(Self { start, len, writable, domain, guard, file, syncing: Mutex::new(Ok(())), simulation: None })
+        Ok(Self { start, len, writable, domain, guard, file, syncing: InTurn::new(Ok(())), simulation: None })
     }
 
     /// Lets a kernel of a test's making carry out what makes the page cache durable.
@@ -253,13 +252,14 @@ impl Mapping {
 
     /// Syncs the open file by `sync`, alone, and gives the mapping up where that fails.
     fn sync_by(&self, sync: impl FnOnce() -> Result<(), Errno>) -> io::Result<()> {
-        let mut last = crate::lock(&self.syncing);
-        (*last)?;
-        if let Err(errno) = sync() {
-            *last = Err(errno);
-            self.guard.lose();
-        }
-        (*last)?;
+        self.syncing.with(|last| {
+            (*last)?;
+            if let Err(errno) = sync() {
+                *last = Err(errno);
+                self.guard.lose();
+            }
+            *last
+        })?;
         // Zeros that stand for a lost page are in no file.
         self.guard.check().map_err(|Lost| Errno::IO.into())
     }
