@@ -20,7 +20,7 @@ struct Tickets {
 }
 
 /// The turn of a thread, until this is dropped.
-struct Turn<'a, T>(&'a InTurn<T>);
+struct LockTurn<'a, T>(&'a InTurn<T>);
 
 impl<T> InTurn<T> {
     /// The lock of `value`.
@@ -36,18 +36,18 @@ impl<T> InTurn<T> {
         work(&mut lock(&self.value))
     }
 
-    fn turn(&self) -> Turn<'_, T> {
+    fn turn(&self) -> LockTurn<'_, T> {
         let mut tickets = lock(&self.tickets);
         let own = tickets.next;
         tickets.next += 1;
         while tickets.serving != own {
             tickets = self.called.wait(tickets).unwrap_or_else(PoisonError::into_inner);
         }
-        Turn(self)
+        LockTurn(self)
     }
 }
 
-impl<T> Drop for Turn<'_, T> {
+impl<T> Drop for LockTurn<'_, T> {
     fn drop(&mut self) {
         let mut tickets = lock(&self.0.tickets);
         tickets.serving += 1;

@@ -119,7 +119,7 @@ impl Mappings {
     /// Makes all of a mapping zeros, as a new one is. `false` where it is to be the system's.
     ///
     /// # Safety
-    /// It is private memory, mapped for reading and writing, which nobody uses.
+    /// The mapping is private memory, mapped for reading and writing, which nobody uses.
     unsafe fn clear(&mut self, start: *mut c_void, len: usize) -> bool {
         self.ended += 1;
         if self.ended.is_multiple_of(ENDS) {

@@ -76,7 +76,7 @@ struct Mark {
     key: usize,
     /// Precedence among those that are ready.
     rank: u64,
-    /// It waits for descriptors.
+    /// Set if it waits for descriptors.
     polls: bool,
 }
 

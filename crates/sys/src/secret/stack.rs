@@ -469,7 +469,7 @@ mod tests {
             look()
         };
         assert_eq!(on_secret_stack(leave).unwrap(), [pattern; 2]);
-        let left = on_secret_stack(|| drop(leave())).map(|()| look());
+        let left = on_secret_stack(leave).map(|_| look());
         assert!(left.unwrap().iter().all(|&left| left != pattern));
         let panics = catch_unwind(|| on_secret_stack(|| panic!("{}", leave()[0])).map_err(drop));
         assert!(panics.is_err() && look()[0] != pattern);
