@@ -12,6 +12,7 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 
 use crate::cells::{Cells, SECTOR};
 use crate::history::Place;
@@ -283,59 +284,59 @@ fn word(export: u64, number: usize, sector: usize) -> u64 {
 
 /// Fills `bytes`, which begin at byte `at` of the disk, with the pattern of a write.
 pub fn fill(bytes: &mut [u8], export: u64, number: usize, at: usize) {
-    let (mut words, mut rest) = (Words::new(export, number), bytes);
-    let mut at = at;
+    let (mut words, mut rest) = (Words::new(export, number, at), bytes);
     while !rest.is_empty() {
-        let (skip, len) = (at % 8, (8 - at % 8).min(rest.len()));
-        let word = words.at(at).to_le_bytes();
-        let (piece, behind) = rest.split_at_mut(len);
+        let (word, inside) = words.next(rest.len());
+        let (piece, behind) = rest.split_at_mut(inside.len());
         match piece.first_chunk_mut::<8>() {
-            Some(whole) => *whole = word,
-            None => piece.copy_from_slice(&word[skip..skip + len]),
+            Some(whole) => *whole = word.to_le_bytes(),
+            None => piece.copy_from_slice(&word.to_le_bytes()[inside]),
         }
-        (rest, at) = (behind, at + len);
+        rest = behind;
     }
 }
 
 fn is_pattern(bytes: &[u8], export: u64, number: usize, at: usize) -> bool {
-    let (mut words, mut rest) = (Words::new(export, number), bytes);
-    let mut at = at;
+    let (mut words, mut rest) = (Words::new(export, number, at), bytes);
     while !rest.is_empty() {
-        let (skip, len) = (at % 8, (8 - at % 8).min(rest.len()));
-        let word = words.at(at);
-        let (piece, behind) = rest.split_at(len);
+        let (word, inside) = words.next(rest.len());
+        let (piece, behind) = rest.split_at(inside.len());
         let is_it = match piece.first_chunk::<8>() {
             Some(whole) => u64::from_le_bytes(*whole) == word,
-            None => *piece == word.to_le_bytes()[skip..skip + len],
+            None => *piece == word.to_le_bytes()[inside],
         };
         if !is_it {
             return false;
         }
-        (rest, at) = (behind, at + len);
+        rest = behind;
     }
     true
 }
 
-/// Words of the pattern of a write.
+/// Words of the pattern of a write, from a byte of the disk on.
 struct Words {
     export: u64,
     number: usize,
+    at: usize,
     /// The sector that was asked for last, and its first word.
     known: (usize, u64),
 }
 
 impl Words {
-    fn new(export: u64, number: usize) -> Self {
-        Self { export, number, known: (usize::MAX, 0) }
+    fn new(export: u64, number: usize, at: usize) -> Self {
+        Self { export, number, at, known: (usize::MAX, 0) }
     }
 
-    /// The word that byte `at` of the disk lies in.
-    fn at(&mut self, at: usize) -> u64 {
+    /// The next word, and which of its bytes are meant where `left` are in all.
+    fn next(&mut self, left: usize) -> (u64, Range<usize>) {
+        let (at, skip) = (self.at, self.at % 8);
+        let inside = skip..8.min(skip + left);
+        self.at += inside.len();
         let sector = at / SECTOR;
         if self.known.0 != sector {
             self.known = (sector, word(self.export, self.number, sector));
         }
-        self.known.1.wrapping_add(((at % SECTOR / 8) as u64) << 8)
+        (self.known.1.wrapping_add(((at % SECTOR / 8) as u64) << 8), inside)
     }
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use cryptline_engine::OpenError;
 use cryptline_luks::{KEY_LEN_MAX, PASSPHRASE_LEN_MAX};
-use cryptline_sys::{NotStarted, SecretBuf, on_secret_thread};
+use cryptline_sys::{NotStarted, SecretBuf, on_secret_stack, on_secret_thread};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use zeroize::Zeroizing;
@@ -329,6 +329,11 @@ pub(crate) fn with_keys<R: Send>(work: impl FnOnce() -> Result<R, Error> + Send)
         NotStarted::Memory(error) => Problem::KeyMemory(error),
         NotStarted::Thread(error) => Problem::Device(OpenError::Thread(error)),
     })?
+}
+
+/// The same on the caller's thread, for what calls no code of others.
+pub(crate) fn with_keys_here<R>(work: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
+    on_secret_stack(work).map_err(Problem::KeyMemory)?
 }
 
 /// An empty key, which is what the null cipher takes.

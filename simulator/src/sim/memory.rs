@@ -166,18 +166,22 @@ pub extern "C" fn munlock(_: *const c_void, _: size_t) -> c_int {
 }
 
 /// Nothing is left out of dumps, either, of which there are none.
+fn is_ignored(advice: c_int) -> bool {
+    advice == libc::MADV_DONTDUMP && is_active()
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(start: *mut c_void, len: size_t, advice: c_int) -> c_int {
-    if advice == libc::MADV_DONTDUMP && is_active() {
+    if is_ignored(advice) {
         return 0;
     }
     real!(madvise(start, len, advice) as fn(*mut c_void, size_t, c_int) -> c_int)
 }
 
-/// The same: advice that POSIX does not know comes by this name, too.
+/// Advice that POSIX does not know comes by this name, too.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_madvise(start: *mut c_void, len: size_t, advice: c_int) -> c_int {
-    if advice == libc::MADV_DONTDUMP && is_active() {
+    if is_ignored(advice) {
         return 0;
     }
     real!(posix_madvise(start, len, advice) as fn(*mut c_void, size_t, c_int) -> c_int)

@@ -20,6 +20,8 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 const PASSPHRASE: &str = "pass phrase";
 /// Helpers of tokens, as `$HELPERS` in commands.
 const HELPERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../helpers");
+/// Script that asks QEMU again where it could not time its key derivation, as `$AGAIN` in commands.
+const AGAIN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/again.sh");
 /// Key derivation at next to no cost, as `$CHEAP` in commands.
 const CHEAP: &str = "--pbkdf=pbkdf2 --pbkdf-force-iterations=1000";
 
@@ -102,7 +104,7 @@ impl Player {
         command.args(["-c", line]).current_dir(self.folder.path());
         command.env("PATH", format!("{}:{path}:/usr/sbin:/sbin", self.programs.display()));
         command.env("FOLDER", self.folder.path()).env("CHEAP", CHEAP).env("ARGON2", ARGON2);
-        command.env("LOOP", &self.device).env("HELPERS", HELPERS);
+        command.env("LOOP", &self.device).env("HELPERS", HELPERS).env("AGAIN", AGAIN);
         command.env("LC_ALL", "C").env("TZ", "UTC").env_remove("LISTEN_FDS");
         command
     }

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 use cryptline_luks::edit::HeaderChange;
 use cryptline_luks::seal::{Covers, Seal, SealError, SealKind, key_id};
-use cryptline_sys::{SecretBuf, on_secret_stack};
+use cryptline_sys::SecretBuf;
 
 use super::{Edited, Header, KeptKey, OpenedHeader};
 use crate::error::Problem;
-use crate::keys::with_keys;
+use crate::keys::{with_keys, with_keys_here};
 use crate::rules::{HeaderRules, Signed, seal_key, side_file};
 use crate::{Result, Warning};
 
@@ -155,10 +155,10 @@ impl Header {
         };
         let Some(key) = key else { return Ok((change, Renewed::Void)) };
         // Hashes copy their key.
-        if on_secret_stack(|| seal.verify(header, &key)).map_err(Problem::KeyMemory)?.is_err() {
+        if with_keys_here(|| Ok(seal.verify(header, &key)))?.is_err() {
             return Ok((change, Renewed::Void));
         }
-        let change = on_secret_stack(|| change.resealed(&seal, &key)).map_err(Problem::KeyMemory)?;
+        let change = with_keys_here(|| Ok(change.resealed(&seal, &key)))?;
         let renewed = Renewed::As { key_id: seal.key_id, counter: seal.counter.saturating_add(1) };
         Ok((opened.on(change)?, renewed))
     }

@@ -17,12 +17,12 @@ use cryptline_engine::layer::{
     CipherRange, CryptDevice, CryptOptions, DelayDevice, DelaySpec, Exclusion, FaultDevice, FaultPlan, SubBlockDevice,
     SubBlockOptions, zoned,
 };
-use cryptline_sys::on_secret_stack;
 
 use super::{BlockRules, Open, partition};
 use crate::base::{Base, BaseStore};
 use crate::error::Problem;
 use crate::info::{BaseInfo, Info, SmallWrites, VolumeKind};
+use crate::keys::with_keys_here;
 use crate::volume::{LEAST_BLOCK, Volume};
 use crate::{Result, Warning};
 
@@ -413,7 +413,7 @@ pub(super) fn sector_cipher(
     key: &[u8],
     failed: impl FnOnce(CipherError) -> Problem,
 ) -> Result<SectorCipher> {
-    let made = on_secret_stack(|| SectorCipher::new(cipher, key, sectors)).map_err(Problem::KeyMemory)?;
+    let made = with_keys_here(|| Ok(SectorCipher::new(cipher, key, sectors)))?;
     Ok(made.map_err(failed)?)
 }
 

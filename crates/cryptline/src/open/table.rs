@@ -8,16 +8,15 @@ use cryptline_cipher::SectorCipher;
 use cryptline_engine::base::Blank;
 use cryptline_engine::dispatch::{Dispatch, DispatchMode, PerfFlags};
 use cryptline_engine::table::{CryptTarget, ParsedLine, TableKey, TableSpan};
-use cryptline_sys::on_secret_stack;
 
 use super::Open;
 use super::stack::{SegmentCrypt, StackPart, StackPlan, listed};
 use crate::Result;
 use crate::base::{Access, Base, BaseDevice, BaseSource};
 use crate::dispatch::Stored;
-use crate::error::{Error, Problem};
+use crate::error::Problem;
 use crate::info::VolumeKind;
-use crate::keys::with_keys;
+use crate::keys::{with_keys, with_keys_here};
 use crate::table::{TableLine, sectors};
 use crate::target::Target;
 use crate::volume::Volume;
@@ -89,11 +88,11 @@ fn without_keys(lines: Vec<ParsedLine>) -> Result<Vec<(ParsedLine, usize)>> {
 /// The cipher of the line with this number. A call for each: what leaves the stack that keys are used on does
 /// so by itself, and never in memory that was filled there.
 fn cipher_of(table: &TableLine, number: usize) -> Result<SectorCipher> {
-    let cipher = on_secret_stack(|| match table.parse()?.get(number) {
+    let cipher = with_keys_here(|| match table.parse()?.get(number) {
         Some(ParsedLine::Crypt(target)) => Ok(make(target)),
-        _ => Err(Error::from(Problem::NoTable)),
-    });
-    Ok(cipher.map_err(Problem::KeyMemory)??.map_err(Problem::Cipher)?)
+        _ => Err(Problem::NoTable.into()),
+    })?;
+    Ok(cipher.map_err(Problem::Cipher)?)
 }
 
 fn make(target: &CryptTarget) -> std::result::Result<SectorCipher, cryptline_cipher::CipherError> {

@@ -22,14 +22,14 @@ use std::path::{Path, PathBuf};
 
 use cryptline_luks::LuksHeader;
 use cryptline_luks::seal::{Covers, MeasureHash, SEAL_KEY_MIN, Seal, SealError, SealKind};
-use cryptline_sys::{SecretBuf, on_secret_stack};
+use cryptline_sys::SecretBuf;
 
 pub use error::RulesError;
 use policy::HeaderPolicy;
 
 use crate::Result;
 use crate::error::Problem;
-use crate::keys::KeyFile;
+use crate::keys::{KeyFile, with_keys_here};
 
 /// Most bytes of a policy, a seal, or a state file.
 const FILE_MAX: u64 = 1 << 20;
@@ -254,7 +254,7 @@ impl PendingDemands {
     fn verify(&mut self, header: &LuksHeader, key: &[u8]) -> Result<()> {
         let Some(seal) = &self.seal else { return Ok(()) };
         // Hashes copy their key.
-        on_secret_stack(|| seal.verify(header, key)).map_err(Problem::KeyMemory)??;
+        with_keys_here(|| Ok(seal.verify(header, key)?))?;
         self.is_proved = true;
         Ok(())
     }

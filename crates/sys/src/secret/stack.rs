@@ -79,8 +79,8 @@ impl Drop for Stack {
     fn drop(&mut self) {
         let page = crate::page_size();
         for (number, _) in self.used().iter().enumerate().filter(|(_, used)| **used) {
-            // SAFETY: nothing runs on it any more: whoever started a thread has joined it, and a call has returned. The page lies inside the mapping,
-            // which is this stack's own.
+            // SAFETY: nothing runs on it any more: whoever started a thread has joined it, and a call has returned. The page
+            // lies inside the mapping, which is this stack's own.
             let page = unsafe {
                 let start = self.low().add(number * page).cast::<MaybeUninit<u8>>();
                 std::slice::from_raw_parts_mut(start.as_ptr(), page)
@@ -209,9 +209,9 @@ pub fn on_secret_thread<R: Send>(work: impl FnOnce() -> R + Send) -> Result<R, N
     }
 }
 
-/// The same on the caller's thread, which takes a tenth of the time. What `work` left in registers is wiped as well, and signals
-/// wait for its end: their frames have all registers. It must call no code of others, panic hooks excepted: an interpreter takes
-/// a stack that it does not know for the end of its own.
+/// The same on the caller's thread, which waits for no other. What `work` left in registers is wiped as well, and signals wait
+/// for its end, since their frames hold all registers. It must call no code of others, panic hooks excepted: an interpreter that
+/// finds itself on a stack it does not know believes that its own has overflowed.
 ///
 /// # Errors
 /// Where there is no memory.
