@@ -40,6 +40,8 @@ pub(crate) struct Terms {
 pub(crate) struct NbdWire {
     transport: NetTransport,
     terms: Terms,
+    /// Bytes whose multiples a payload is cut at: no block or page of the device is written in two pieces.
+    block: u64,
     expect: Expect,
     /// Reads taken so far: their numbers, since clients may use a cookie twice.
     reads: u64,
@@ -55,10 +57,12 @@ enum Expect {
     Header,
     /// The payload of a write.
     Payload {
+        /// End of the write on the disk.
+        end: u64,
         /// Bytes that the lane does not have yet.
         left: u64,
-        /// Bytes that the lane gets at a time, at most.
-        most: usize,
+        /// A chunk is begun when enough of it has arrived.
+        may_begin_early: bool,
         wanted: Option<WantedChunk>,
     },
     /// The payload of a write that was refused.
@@ -108,6 +112,7 @@ impl NbdWire {
     pub fn new(ring: &mut Ring, connected: Connected, terms: Terms) -> io::Result<Self> {
         Ok(Self {
             transport: NetTransport::new(ring, connected)?,
+            block: terms.gate.geometry().logical_block.max(4096).into(),
             terms,
             expect: Expect::Header,
             reads: 0,

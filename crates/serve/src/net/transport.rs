@@ -101,6 +101,14 @@ impl NetTransport {
         len
     }
 
+    /// Makes bytes that were taken unread again. Everything else has been taken, and nothing is being received.
+    pub fn put_back(&mut self, bytes: &[u8]) {
+        debug_assert!(self.start == self.end, "what is unread comes behind");
+        let Some(rx) = &mut self.rx else { unreachable!("nothing is being received") };
+        rx[..bytes.len()].copy_from_slice(bytes);
+        (self.start, self.end) = (0, bytes.len());
+    }
+
     /// Finds out whether the peer is gone for good, so that nothing can be sent to it. A peer that has
     /// only closed its sending half is still there.
     pub fn look_for_peer(&mut self) {

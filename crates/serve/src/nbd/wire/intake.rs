@@ -10,9 +10,12 @@ use crate::stats::OperationKind;
 /// The rest of a payload is received straight into its buffer when it is at least this long;
 /// below that, receiving ahead saves more system calls than the copy costs.
 const DIRECT_MIN: usize = 16 * 1024;
-/// A client's socket holds less than a chunk, and a client that has filled it sleeps until most of it was received. Of
-/// a payload in pieces this long, one is encrypted and written while the client brings the next.
-const PIECE: usize = 128 * 1024;
+/// Bytes of a long write that are worth beginning with before the rest of its chunk has arrived. A client's socket holds
+/// less than a chunk, and a client that has filled it sleeps until all of that was received: what has arrived is encrypted
+/// and written while the client brings more.
+const EARLY: usize = 64 * 1024;
+/// A write of at most this many bytes is given to the device as one.
+const SHORT: u32 = 128 * 1024;
 
 /// Outcome of one step with the received bytes.
 enum IntakeStep {
@@ -141,9 +144,10 @@ impl NbdWire {
             NbdCommand::Cache => Work::Cache,
             NbdCommand::Write { fua } => {
                 self.expect = Expect::Payload {
+                    end: header.offset + u64::from(header.length),
                     left: header.length.into(),
                     // Each piece of a durable write waits for the medium.
-                    most: if fua { CHUNK as usize } else { PIECE },
+                    may_begin_early: !fua && header.length > SHORT,
                     wanted: None,
                 };
                 Work::Write { durable: fua }
@@ -177,10 +181,10 @@ impl NbdWire {
     }
 
     pub(super) fn bring_payload(&mut self, chunk: WriteChunk, room: &LaneRoom) -> Brought {
-        let Expect::Payload { most, wanted, .. } = &mut self.expect else {
+        let Expect::Payload { wanted, .. } = &mut self.expect else {
             return Brought::Never;
         };
-        *wanted = Some(WantedChunk { job: chunk.job, len: chunk.len.min(*most), buffer: None, filled: 0 });
+        *wanted = Some(WantedChunk { job: chunk.job, len: chunk.len, buffer: None, filled: 0 });
         self.fill(room).map_or(Brought::Later, Brought::Now)
     }
 
@@ -195,9 +199,9 @@ impl NbdWire {
         }
     }
 
-    /// The chunk that the lane waits for, where all of it has arrived.
+    /// The chunk that the lane waits for, where all of it has arrived, or enough of it.
     fn fill(&mut self, room: &LaneRoom) -> Option<Buffer> {
-        let Expect::Payload { left, most, wanted: Some(wanted) } = &mut self.expect else {
+        let Expect::Payload { end, left, may_begin_early, wanted: Some(wanted) } = &mut self.expect else {
             return None;
         };
         if self.transport.is_receiving() {
@@ -211,14 +215,22 @@ impl NbdWire {
             let taken = self.transport.take_into(&mut target[wanted.filled..]);
             wanted.filled += taken;
             if taken == 0 && !self.transport.refill() {
-                return None;
+                let beyond = (*end - *left + wanted.filled as u64) % self.block;
+                let len = wanted.filled.saturating_sub(usize::try_from(beyond).unwrap_or(usize::MAX));
+                if !*may_begin_early || len < EARLY {
+                    return None;
+                }
+                wanted.len = len;
+                self.transport.put_back(&target[len..wanted.filled]);
+                target.set_len(len);
+                break;
             }
         }
         let data = wanted.buffer.take();
         *left -= wanted.len as u64;
         self.expect = match *left {
             0 => Expect::Header,
-            left => Expect::Payload { left, most: *most, wanted: None },
+            left => Expect::Payload { end: *end, left, may_begin_early: *may_begin_early, wanted: None },
         };
         data
     }

@@ -3,13 +3,16 @@
 use std::io::Read as _;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use cryptline_nbd::TransmissionFlags;
 use cryptline_nbd::client::option;
-use cryptline_nbd::wire::{client_flag, cmd, opt};
+use cryptline_nbd::wire::{client_flag, cmd, cmd_flag, opt};
+use cryptline_testkit::scripted::{Manner, Scripted};
+use cryptline_testkit::suite::Fresh;
 
 use crate::common::raw::{Raw, Style, say};
-use crate::common::{BACKENDS, Served, Setup, pattern, stack};
+use crate::common::{BACKENDS, Served, Setup, pattern, stack, wait_until};
 
 const STYLES: [Style; 2] = [Style::Structured, Style::Simple];
 
@@ -109,6 +112,54 @@ fn client_that_closes_its_half_still_gets_all_replies() {
         }
         assert!(client.is_closed());
     });
+}
+
+/// Places and lengths of the writes that the device has had.
+fn writes_of(disk: &Scripted) -> Vec<(u64, u64)> {
+    disk.begun().iter().filter(|it| it.0.is_write()).map(|(_, at, len)| (*at, *len)).collect()
+}
+
+#[test]
+fn long_write_is_begun_with_what_has_arrived_and_is_cut_between_pages() {
+    for backend in BACKENDS {
+        let disk = Scripted::new(Manner { block: 512, at_once: false, start: 0 }, 2 << 20);
+        let served = Setup::new(Fresh::new(disk.gate())).backend(backend).start();
+        let mut client = Raw::connect(&served);
+        let data = pattern(1536, 1 << 20, 7);
+        let (write, bytes) = client.encode_write(0, 1536, &data);
+        let (first, rest) = bytes.split_at(28 + 100_001);
+        say(&mut client.stream, first);
+        wait_until("what has arrived is written", || !writes_of(&disk).is_empty());
+        assert_eq!(writes_of(&disk), [(1536, (96 << 10) - 1536)]);
+        rest.chunks(70_003).for_each(|part| say(&mut client.stream, part));
+        assert!(client.answer_to(write).outcome.is_ok());
+        let (mut end, writes) = (1536, writes_of(&disk));
+        for (at, len) in &writes {
+            assert_eq!(*at, end, "{writes:?}");
+            end += len;
+            assert!(end.is_multiple_of(4096) || end == 1536 + (1 << 20), "{writes:?}");
+        }
+        assert!(disk.bytes()[1536..][..1 << 20] == data);
+    }
+}
+
+#[test]
+fn short_write_and_a_durable_one_wait_until_their_bytes_are_there() {
+    for (flags, len, expected) in [(0, 128 << 10, 128 << 10), (cmd_flag::FUA, 512 << 10, 256 << 10)] {
+        let disk = Scripted::new(Manner { block: 512, at_once: false, start: 0 }, 2 << 20);
+        let served = Setup::new(Fresh::new(disk.gate())).start();
+        let mut client = Raw::connect(&served);
+        let data = pattern(0, len, 8);
+        let (write, bytes) = client.encode_write(flags, 0, &data);
+        bytes.chunks(100_001).for_each(|part| {
+            say(&mut client.stream, part);
+            // The server has had the time to begin, if it ever would.
+            std::thread::sleep(Duration::from_millis(20));
+        });
+        assert!(client.answer_to(write).outcome.is_ok());
+        assert!(writes_of(&disk).iter().all(|it| it.1 == expected), "{:?}", writes_of(&disk));
+        assert!(disk.bytes()[..len] == data);
+    }
 }
 
 #[test]
