@@ -35,7 +35,7 @@ use arm as native;
 use x86 as native;
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use keys::{BlockKeys, RoundKey, Schedule};
+pub(crate) use keys::{BlockKeys, RoundKey, Schedule, opaque};
 
 use portable::BatchedXts;
 

@@ -45,6 +45,12 @@ pub(super) trait BlockWords: Copy {
     fn load(cpu: Self::Cpu, blocks: &[[u8; 16]]) -> [Self; 4];
     fn store(words: [Self; 4], blocks: &mut [[u8; 16]]);
     fn splat(cpu: Self::Cpu, word: u32) -> Self;
+    /// The same cipher, of which the compiler knows nothing where there are vectors: it would spread
+    /// every round key before the loop over blocks, and keep all of them in memory.
+    #[inline(always)]
+    fn opaque<C>(cipher: &C) -> &C {
+        cipher
+    }
     fn xor(self, other: Self) -> Self;
     fn and(self, other: Self) -> Self;
     fn or(self, other: Self) -> Self;
@@ -138,6 +144,11 @@ impl<W: BlockWords> BlockWords for [W; 2] {
     #[inline(always)]
     fn splat(cpu: W::Cpu, word: u32) -> Self {
         [W::splat(cpu, word); 2]
+    }
+
+    #[inline(always)]
+    fn opaque<C>(cipher: &C) -> &C {
+        W::opaque(cipher)
     }
 
     #[inline(always)]

@@ -90,6 +90,11 @@ macro_rules! words {
             }
 
             #[inline(always)]
+            fn opaque<C>(cipher: &C) -> &C {
+                crate::xts::opaque(cipher)
+            }
+
+            #[inline(always)]
             fn xor(self, other: $words) -> $words {
                 // SAFETY: there are values of this type, so the CPU has the feature.
                 $words(unsafe { $xor(self.0, other.0) })

@@ -113,7 +113,8 @@ impl<W: BlockWords> CipherRounds<W> for SerpentKeys {
 
     #[inline(always)]
     fn crypt<const ENCRYPT: bool>(&self, cpu: W::Cpu, (): (), text: [W; 4]) -> [W; 4] {
-        if ENCRYPT { encrypted(cpu, &self.0, text) } else { decrypted(cpu, &self.0, text) }
+        let keys = &W::opaque(self).0;
+        if ENCRYPT { encrypted(cpu, keys, text) } else { decrypted(cpu, keys, text) }
     }
 }
 

@@ -175,11 +175,11 @@ impl Schedule {
 // The pointer is not followed there, so the assembly has no business with memory.
 #[allow(clippy::pointers_in_nomem_asm_block)]
 #[inline(always)]
-pub(super) fn opaque(schedule: &Schedule) -> &Schedule {
+pub(crate) fn opaque<T>(schedule: &T) -> &T {
     if cfg!(miri) {
         return schedule;
     }
-    let mut pointer: *const Schedule = schedule;
+    let mut pointer: *const T = schedule;
     // SAFETY: no instruction at all, so the pointer is the one that was made from `schedule`, with
     // its lifetime.
     unsafe {
