@@ -146,6 +146,26 @@ pub(crate) mod detection {
     #[derive(Clone, Copy)]
     pub(crate) struct Gfni(());
 
+    /// `avx512vbmi`, `gfni`, and what [`Avx512`] proves.
+    #[derive(Clone, Copy)]
+    pub(crate) struct ByteLookups(());
+
+    impl ByteLookups {
+        pub(crate) fn detect() -> Option<ByteLookups> {
+            Avx512::detect()?;
+            Gfni::detect()?;
+            is_x86_feature_detected!("avx512vbmi").then_some(ByteLookups(()))
+        }
+
+        pub(crate) fn words(self) -> Avx512 {
+            Avx512(())
+        }
+
+        pub(crate) fn gfni(self) -> Gfni {
+            Gfni(())
+        }
+    }
+
     impl Gfni {
         pub(crate) fn detect() -> Option<Gfni> {
             is_x86_feature_detected!("gfni").then_some(Gfni(()))
@@ -246,7 +266,7 @@ pub(crate) mod detection {
 /// The same for 64-bit ARM.
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod detection {
-    pub(crate) use super::elsewhere::{AesNi, Avx2, Avx512, Words256};
+    pub(crate) use super::elsewhere::{AesNi, Avx2, Avx512, ByteLookups, Words256};
 
     /// `aes`.
     #[derive(Clone, Copy)]
@@ -272,7 +292,7 @@ pub(crate) mod detection {
 /// Nothing to detect: there is the portable back end only.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) mod detection {
-    pub(crate) use super::elsewhere::{AesNi, Armv8, Avx2, Avx512, Words256};
+    pub(crate) use super::elsewhere::{AesNi, Armv8, Avx2, Avx512, ByteLookups, Words256};
 
     pub(crate) fn wide_registers_slow_the_clock() -> bool {
         false
@@ -294,7 +314,7 @@ mod elsewhere {
             }
         )*};
     }
-    nowhere!(Avx512 Avx2 AesNi Armv8 Words256);
+    nowhere!(Avx512 Avx2 AesNi Armv8 Words256 ByteLookups);
 }
 
 /// The backend that the `aes` crate (0.9.4) selects at run time, by the same rules.

@@ -11,7 +11,7 @@ use super::lanes::ProvenWidth;
 use super::lanes::{sliced, sliced_name};
 use super::parallel::{BlockGroup, Chained, chain_back};
 use super::serpent::{self, Serpent};
-use super::twofish::Twofish;
+use super::twofish::{self, Twofish};
 use crate::cpu::XtsBackend;
 
 /// A block cipher with its expanded key.
@@ -74,7 +74,7 @@ impl ServedCipher {
             (ServedCipher::Aes, 24) => boxed::<Aes192>(key),
             (ServedCipher::Aes, _) => boxed::<Aes256>(key),
             (ServedCipher::Serpent, _) => Some(Box::new(Serpent::new(key, ProvenWidth::of(backend))?)),
-            (ServedCipher::Twofish, _) => Some(Box::new(Twofish::new(key)?)),
+            (ServedCipher::Twofish, _) => Some(Box::new(Twofish::new(key, backend)?)),
             (ServedCipher::Camellia, 16) => boxed::<camellia::Camellia128>(key),
             (ServedCipher::Camellia, 24) => boxed::<camellia::Camellia192>(key),
             (ServedCipher::Camellia, _) => boxed::<camellia::Camellia256>(key),
@@ -91,7 +91,7 @@ impl ServedCipher {
         match self {
             ServedCipher::Aes => crate::cpu::rustcrypto_aes_backend(),
             ServedCipher::Serpent => serpent::name(ProvenWidth::of(backend)),
-            ServedCipher::Twofish => "twofish (tables)",
+            ServedCipher::Twofish => twofish::name(backend),
             ServedCipher::Camellia => "RustCrypto camellia (tables)",
             ServedCipher::Cast6 => "RustCrypto cast6 (tables)",
             ServedCipher::Sm4 => "RustCrypto sm4 (tables)",

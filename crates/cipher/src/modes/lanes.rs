@@ -11,9 +11,9 @@
 use crate::cpu::XtsBackend;
 use crate::cpu::detection;
 
-/// Blocks in the widest vector.
+/// Blocks in two of the widest vectors.
 #[cfg(target_arch = "x86_64")]
-const WIDEST: usize = 16;
+const WIDEST: usize = 32;
 
 /// Which width a cipher runs at, with the proof that the CPU has it.
 #[derive(Clone, Copy)]
@@ -234,4 +234,4 @@ pub(super) fn filled_up<W: BlockWords, C: CipherRounds<W>, const ENCRYPT: bool>(
 mod x86;
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use x86::{Words256, Words512, sliced, sliced_name};
+pub(super) use x86::{Words256, Words512, bytes_apart, bytes_together, looked_up, sliced, sliced_name};

@@ -19,8 +19,11 @@ use crate::cpu::detection;
 
 #[path = "bytes_x86.rs"]
 mod bytes;
+#[path = "lookups_x86.rs"]
+mod lookups;
 
 pub(in crate::modes) use bytes::{sliced, sliced_name};
+pub(in crate::modes) use lookups::{bytes_apart, bytes_together, looked_up};
 
 /// `$rotate` is `$word` rotated by the constants `LEFT` and `RIGHT`.
 macro_rules! words {

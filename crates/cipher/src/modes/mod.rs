@@ -14,7 +14,7 @@
 //! Every block cipher here has blocks of 16 bytes. Source: `drivers/md/dm-crypt.c` (target 1.28).
 //!
 //! CBC encrypts block n of all sectors of a batch side by side; only a single sector is bound by the cipher's latency.
-//! Twofish has key-dependent tables.
+//! Twofish has key-dependent S-boxes.
 
 mod adiantum;
 #[cfg(target_arch = "x86_64")]

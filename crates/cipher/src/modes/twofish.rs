@@ -1,20 +1,25 @@
 //! Twofish with key-dependent tables (Schneier and others, "Twofish: A 128-Bit Block Cipher", 1998).
 //!
 //! ```text
-//!   key ──► g(X) as four tables of 256 words: all S-boxes, their keys and the MDS matrix in one
+//!   key ──► four S-boxes of 256 bytes
+//!           g(X) as four tables of 256 words: the S-boxes and the MDS matrix in one
 //!           40 subkeys
-//!   two blocks side by side through 16 rounds of table lookups
+//!   32 blocks side by side through the S-boxes    AVX-512 with VBMI and GFNI
+//!   two blocks side by side through the tables    elsewhere, and a few blocks by themselves
 //! ```
 //!
-//! Lookups are indexed by secret data, so time may depend on key and text through the processor's
-//! caches, as in every implementation with tables.
+//! The lookups in tables are indexed by secret data, so their time may depend on key and text through
+//! the processor's caches, as in every implementation with tables. So may that of the key's expansion.
 
 use aes::Block;
 use cryptline_sys::SecretBox;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::blocks::BlockCipher;
+use super::lanes::BlockWords;
 use super::parallel::chain;
+use crate::cpu::XtsBackend;
+use crate::cpu::detection::ByteLookups;
 
 /// The polynomials of the MDS matrix (x^8 + x^6 + x^5 + x^3 + 1) and of the Reed-Solomon code
 /// (x^8 + x^6 + x^3 + x^2 + 1).
@@ -53,64 +58,87 @@ const Q: [[u8; 256]; 2] = [permutation(&NIBBLES[0]), permutation(&NIBBLES[1])];
 const CYCLES: usize = 8;
 const CYCLE_KEYS: usize = 4;
 
-pub(super) struct Twofish(SecretBox<TwofishSchedule>);
+/// Blocks that are through the tables, two at a time, before 32 would be side by side.
+#[cfg(target_arch = "x86_64")]
+const FEW: usize = 6;
 
+pub(super) struct Twofish {
+    schedule: SecretBox<TwofishSchedule>,
+    lookups: Option<ByteLookups>,
+}
+
+/// The S-boxes begin where cache lines do, so that no vector of theirs crosses one.
+#[repr(C, align(64))]
 struct TwofishSchedule {
-    /// The function g, by the bytes of its argument.
+    /// The S-boxes, by the bytes of the argument of the function g.
+    boxes: [[u8; 256]; 4],
+    /// That function, by the same.
     tables: [[u32; 256]; 4],
     before: [u32; 4],
     after: [u32; 4],
     rounds: [[u32; CYCLE_KEYS]; CYCLES],
 }
 
-wiped_when_dropped!(TwofishSchedule { tables, before, after, rounds });
-
-/// Blocks that go through the rounds side by side.
-type TwofishBlocks<const N: usize> = [[u32; 4]; N];
+wiped_when_dropped!(TwofishSchedule { boxes, tables, before, after, rounds });
 
 impl Twofish {
     /// `key` has 16, 24 or 32 bytes.
-    pub(super) fn new(key: &[u8]) -> Option<Twofish> {
+    pub(super) fn new(key: &[u8], backend: XtsBackend) -> Option<Twofish> {
         if ![16, 24, 32].contains(&key.len()) {
             return None;
         }
         let mut schedule = SecretBox::new(TwofishSchedule {
+            boxes: [[0; 256]; 4],
             tables: [[0; 256]; 4],
             before: [0; 4],
             after: [0; 4],
             rounds: [[0; CYCLE_KEYS]; CYCLES],
         });
         schedule.expand(key);
-        Some(Twofish(schedule))
+        Some(Twofish { schedule, lookups: lookups(backend) })
     }
 
-    fn each(&self, blocks: &mut [Block], two: fn(&TwofishSchedule, &mut TwofishBlocks<2>)) {
+    fn crypt<const ENCRYPT: bool>(&self, blocks: &mut [Block]) {
+        let blocks = Block::cast_slice_to_core_mut(blocks);
+        match self.lookups {
+            #[cfg(target_arch = "x86_64")]
+            Some(cpu) if blocks.len() > FEW => return x86::crypt::<ENCRYPT>(cpu, &self.schedule, blocks),
+            _ => {}
+        }
         let (pairs, rest) = blocks.as_chunks_mut::<2>();
         for pair in pairs {
-            let mut state = pair.map(words);
-            two(&self.0, &mut state);
-            *pair = state.map(block);
+            self.schedule.crypt::<2, ENCRYPT>(pair);
         }
-        for one in rest {
-            // The other one is for nothing: such ends are rare.
-            let mut state = [words(*one); 2];
-            two(&self.0, &mut state);
-            *one = block(state[0]);
+        if let [one] = rest {
+            self.schedule.crypt::<1, ENCRYPT>(std::array::from_mut(one));
         }
     }
 }
 
 impl BlockCipher for Twofish {
     fn encrypt(&self, blocks: &mut [Block]) {
-        self.each(blocks, TwofishSchedule::encrypt);
+        self.crypt::<true>(blocks);
     }
 
     fn decrypt(&self, blocks: &mut [Block]) {
-        self.each(blocks, TwofishSchedule::decrypt);
+        self.crypt::<false>(blocks);
     }
 
     fn encrypt_chained(&self, lanes: &mut [Block], sectors: &mut [Block]) {
         chain(lanes, sectors, |row| self.encrypt(row));
+    }
+}
+
+/// Proves that the CPU has what the S-boxes take, if `backend` goes with vectors so wide.
+fn lookups(backend: XtsBackend) -> Option<ByteLookups> {
+    if backend == XtsBackend::Avx512 { ByteLookups::detect() } else { None }
+}
+
+/// Name of the implementation, for people.
+pub(super) fn name(backend: XtsBackend) -> &'static str {
+    match lookups(backend) {
+        Some(_) => "twofish (gfni, avx512; few blocks: tables)",
+        None => "twofish (tables)",
     }
 }
 
@@ -125,8 +153,9 @@ impl TwofishSchedule {
         }
         let code = &code[..parts.len()];
         for (column, table) in self.tables.iter_mut().enumerate() {
-            for (entry, byte) in table.iter_mut().zip(0..=255) {
-                *entry = h(column, byte, code.iter().copied());
+            for ((entry, own), byte) in table.iter_mut().zip(&mut self.boxes[column]).zip(0..=255) {
+                *own = sbox(column, byte, code.iter().copied());
+                *entry = spread(column, *own);
             }
         }
         // Even and odd words of the key, the last ones first.
@@ -134,7 +163,8 @@ impl TwofishSchedule {
             let words = parts.iter().rev();
             words.map(move |part| part[4 * odd..].first_chunk().copied().unwrap_or_default())
         };
-        let word = |number: u8, odd| (0..4).fold(0, |sum, column| sum ^ h(column, number, halves(odd)));
+        let h = |column, number, odd| spread(column, sbox(column, number, halves(odd)));
+        let word = |number: u8, odd| (0..4).fold(0, |sum, column| sum ^ h(column, number, odd));
         let (before, after, rounds) = (&mut self.before, &mut self.after, &mut self.rounds);
         let keys = before.iter_mut().chain(after).chain(rounds.as_flattened_mut());
         let mut last = 0_u32;
@@ -152,8 +182,7 @@ impl TwofishSchedule {
     }
 
     #[inline(always)]
-    fn g(&self, word: u32) -> u32 {
-        let [a, b, c, d] = word.to_le_bytes();
+    fn g(&self, [a, b, c, d]: [u8; 4]) -> u32 {
         let [first, second, third, fourth] = &self.tables;
         first[usize::from(a)] ^ second[usize::from(b)] ^ third[usize::from(c)] ^ fourth[usize::from(d)]
     }
@@ -161,13 +190,24 @@ impl TwofishSchedule {
     /// The function F.
     #[inline(always)]
     fn f(&self, a: u32, b: u32, keys: [u32; 2]) -> [u32; 2] {
-        let (a, b) = (self.g(a), self.g(b.rotate_left(8)));
+        let [p, q, r, s] = b.to_le_bytes();
+        let (a, b) = (self.g(a.to_le_bytes()), self.g([s, p, q, r]));
         let sum = a.wrapping_add(b);
         [sum.wrapping_add(keys[0]), sum.wrapping_add(b).wrapping_add(keys[1])]
     }
 
-    fn encrypt<const N: usize>(&self, state: &mut TwofishBlocks<N>) {
-        let mut text = state.map(|block| xor(block, self.before));
+    #[inline(always)]
+    fn crypt<const N: usize, const ENCRYPT: bool>(&self, blocks: &mut [[u8; 16]; N]) {
+        let text = blocks.map(|block| u32::load((), &[block]));
+        let text = if ENCRYPT { self.encrypted(text) } else { self.decrypted(text) };
+        for (block, words) in blocks.iter_mut().zip(text) {
+            u32::store(words, std::slice::from_mut(block));
+        }
+    }
+
+    #[inline(always)]
+    fn encrypted<const N: usize>(&self, text: [[u32; 4]; N]) -> [[u32; 4]; N] {
+        let mut text = text.map(|block| xor(block, self.before));
         for &[k0, k1, k2, k3] in &self.rounds {
             text = text.map(|[a, b, mut c, mut d]| {
                 let [x, y] = self.f(a, b, [k0, k1]);
@@ -177,11 +217,12 @@ impl TwofishSchedule {
                 [(a ^ x).rotate_right(1), b.rotate_left(1) ^ y, c, d]
             });
         }
-        *state = text.map(|[a, b, c, d]| xor([c, d, a, b], self.after));
+        text.map(|[a, b, c, d]| xor([c, d, a, b], self.after))
     }
 
-    fn decrypt<const N: usize>(&self, state: &mut TwofishBlocks<N>) {
-        let mut text = state.map(|block| {
+    #[inline(always)]
+    fn decrypted<const N: usize>(&self, text: [[u32; 4]; N]) -> [[u32; 4]; N] {
+        let mut text = text.map(|block| {
             let [c, d, a, b] = xor(block, self.after);
             [a, b, c, d]
         });
@@ -194,12 +235,12 @@ impl TwofishSchedule {
                 [a, b, c.rotate_left(1) ^ x, (d ^ y).rotate_right(1)]
             });
         }
-        *state = text.map(|block| xor(block, self.before));
+        text.map(|block| xor(block, self.before))
     }
 }
 
-/// Part of the function h that one byte adds. `keys` are its words in the order in which they are used.
-fn h(column: usize, byte: u8, keys: impl ExactSizeIterator<Item = [u8; 4]>) -> u32 {
+/// The S-box of one byte in the function h. `keys` are its words in the order in which they are used.
+fn sbox(column: usize, byte: u8, keys: impl ExactSizeIterator<Item = [u8; 4]>) -> u8 {
     let skipped = 4 - keys.len();
     let [first, rest @ ..] = &ORDER[column][skipped..] else {
         unreachable!("at most four words of a key");
@@ -208,6 +249,11 @@ fn h(column: usize, byte: u8, keys: impl ExactSizeIterator<Item = [u8; 4]>) -> u
     for (&order, key) in rest.iter().zip(keys) {
         byte = Q[order][usize::from(byte ^ key[column])];
     }
+    byte
+}
+
+/// The MDS matrix times what that S-box says.
+fn spread(column: usize, byte: u8) -> u32 {
     let (one, five, e) = (byte, product(0x5b, byte, MDS), product(0xef, byte, MDS));
     u32::from_le_bytes(match column {
         0 => [one, five, e, e],
@@ -218,13 +264,15 @@ fn h(column: usize, byte: u8, keys: impl ExactSizeIterator<Item = [u8; 4]>) -> u
 }
 
 /// The product of polynomials, of which `factor` is no secret.
-fn product(factor: u8, of: u8, modulus: u16) -> u8 {
-    let (mut sum, mut power) = (0, u16::from(of));
-    for bit in 0..8 {
+const fn product(factor: u8, of: u8, modulus: u16) -> u8 {
+    let (mut sum, mut power) = (0, of as u16);
+    let mut bit = 0;
+    while bit < 8 {
         if factor >> bit & 1 == 1 {
             sum ^= power;
         }
         power = power << 1 ^ (power >> 7).wrapping_neg() & modulus;
+        bit += 1;
     }
     sum.to_le_bytes()[0]
 }
@@ -252,21 +300,9 @@ fn xor(block: [u32; 4], keys: [u32; 4]) -> [u32; 4] {
     [0, 1, 2, 3].map(|at| block[at] ^ keys[at])
 }
 
-#[inline(always)]
-fn words(block: Block) -> [u32; 4] {
-    let block = u128::from_le_bytes(block.into());
-    [0, 32, 64, 96].map(|shift| {
-        let [a, b, c, d, ..] = (block >> shift).to_le_bytes();
-        u32::from_le_bytes([a, b, c, d])
-    })
-}
-
-#[inline(always)]
-fn block(words: [u32; 4]) -> Block {
-    let words = words.iter().rev();
-    let block = words.fold(0, |block, &word| block << 32 | u128::from(word));
-    block.to_le_bytes().into()
-}
+#[cfg(target_arch = "x86_64")]
+#[path = "twofish_x86.rs"]
+mod x86;
 
 #[cfg(test)]
 #[path = "twofish_tests.rs"]
