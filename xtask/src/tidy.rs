@@ -74,7 +74,8 @@ const SEEN_SYNCS: (&str, &[&str]) =
 /// Words with which a doc comment says nothing of the item that the signature does not say.
 const VAGUE: &[&str] = &["What ", "Who ", "That ", "Whether ", "How it ", "It "];
 /// Crates whose messages users of every program read.
-const LIBRARIES: &[&str] = &["crates/cipher/", "crates/cryptline/", "crates/engine/", "crates/luks/", "crates/sys/"];
+const LIBRARIES: &[&str] =
+    &["crates/cipher/", "crates/cryptline/", "crates/engine/", "crates/luks/", "crates/sys/", "crates/tokens/"];
 const LEFT_FOR_LATER: &[&str] = &[
     concat!("to", "do!("),
     concat!("unimple", "mented!("),

@@ -16,7 +16,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use base64ct::{Base64, Encoding};
-use cryptline::{AskPin, Authenticator, HmacSecretRequest, NewCredential, Problem, RELYING_PARTY, SecretBuf};
+use cryptline::{AskPin, Problem, SecretBuf};
+use cryptline_tokens::{Authenticator, HmacSecretRequest, NewCredential, RELYING_PARTY};
 
 use crate::CliError;
 use crate::key_program::KeyProgram;

@@ -498,8 +498,9 @@ impl Error {
         }
     }
 
-    /// The same, on what is called so.
-    pub(crate) fn on(self, name: impl fmt::Display) -> Self {
+    /// The same, on what is called so, unless it says already on what.
+    #[must_use]
+    pub fn on(self, name: impl fmt::Display) -> Self {
         Self { name: self.name.or_else(|| Some(name.to_string())), ..self }
     }
 }
@@ -566,7 +567,8 @@ impl Problem {
     }
 
     /// The same, on what is called so.
-    pub(crate) fn on(self, name: impl fmt::Display) -> Error {
+    #[must_use]
+    pub fn on(self, name: impl fmt::Display) -> Error {
         Error::from(self).on(name)
     }
 }

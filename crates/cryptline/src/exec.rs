@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, ErrorKind, Problem};
 use crate::keys::is_uuid;
-use crate::refusal::TokenRefusal;
+use crate::provider::TokenRefusal;
 use crate::tokens::in_base64;
 
 /// Longest request and answer, in bytes.

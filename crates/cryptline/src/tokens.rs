@@ -4,10 +4,9 @@
 //! luks2-keyring      the payload of a user key in the session's or the user's keyring
 //! clevis             a tang server helps to recover it
 //! systemd-tpm2       the machine's TPM gives it, maybe for a PIN
-//! systemd-fido2      a security key makes it, where the caller can talk to one
 //! cryptline-exec     a program unwraps it, where the caller runs it
 //! systemd-recovery   somebody types it, so it is not for here
-//! others             other programs know what they mean
+//! others             a provider yields it (provider.rs), or other programs know what they mean
 //! ```
 //!
 //! A token that yields nothing is passed over: the next one may, or a passphrase.
@@ -25,18 +24,16 @@ use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
 use cryptline_luks::token::{
-    CLEVIS_TOKEN, EXEC_TOKEN, FIDO2_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN, TPM_TOKEN, TokenFilter, TokenToTry,
+    CLEVIS_TOKEN, EXEC_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN, TPM_TOKEN, TokenFilter, TokenToTry,
 };
 use cryptline_luks::{Error as LuksError, KdfLimits, LuksHeader, UnlockOptions, UnlockedSlot};
 use cryptline_sys::SecretBuf;
 use linux_keyutils::{Key, KeyError, KeyRing, KeyRingIdentifier};
-use serde_json::Value;
 
 use crate::clevis;
 use crate::error::Problem;
 use crate::exec::{self, Helpers};
-use crate::fido2::{self, Authenticator};
-use crate::refusal::TokenRefusal;
+use crate::provider::{TokenBudget, TokenProvider, TokenRefusal, TokenVolume};
 use crate::tpm::{self, Enrolled, TpmDevice};
 use crate::{Result, Warning};
 
@@ -55,12 +52,12 @@ pub struct Tokens {
     pub kind: Option<String>,
     /// Nothing else unlocks it: where no token does, opening fails.
     pub only: bool,
+    /// Providers of types that are not for here: those of the crate `cryptline-tokens`, or others.
+    pub providers: Vec<Arc<dyn TokenProvider>>,
     /// Where the TPM is.
     pub tpm: TpmDevice,
     /// Party that knows the PIN of a token that has one. Without it, such tokens are passed over.
     pub pin: Option<AskPin>,
-    /// Means of talking to security keys. Without it, tokens for them are passed over.
-    pub authenticator: Option<Arc<dyn Authenticator>>,
     /// Programs that unwrap passphrases. Without it, tokens for them are passed over.
     pub helpers: Option<Arc<dyn Helpers>>,
 }
@@ -103,16 +100,6 @@ impl fmt::Debug for AskPin {
     }
 }
 
-/// A token that is to be put into a header.
-pub(crate) struct NewToken {
-    /// The passphrase that it yields, for the new key slot.
-    pub secret: SecretBuf,
-    /// For no key slot yet.
-    pub json: Value,
-    /// Fact about it that the user should know.
-    pub warning: Option<Warning>,
-}
-
 /// Outcome of the tokens.
 pub(crate) struct TokensTried {
     /// The volume key, and the key slot and passphrase that gave it.
@@ -142,6 +129,7 @@ pub(crate) fn unlock(
         tpm: tpm::PATIENCE,
         helpers: exec::PATIENCE,
         is_counted: false,
+        providers: BTreeMap::new(),
     };
     // A token of preferred key slots and others comes twice; it is asked once.
     let mut yielded = BTreeMap::new();
@@ -149,7 +137,7 @@ pub(crate) fn unlock(
         let passphrase = match yielded.remove(&token.id) {
             Some(None) => continue,
             Some(Some(passphrase)) => Ok(passphrase),
-            None => secret_of(&token, header, tokens, name, &mut patience)?,
+            None => secret_of(&token, TokenVolume::new(name, header), tokens, &mut patience),
         };
         let skipped = match passphrase {
             Ok(passphrase) => {
@@ -168,6 +156,7 @@ pub(crate) fn unlock(
                     }
                 }
             }
+            Err(TokenRefusal::Ends(error)) => return Err(error),
             Err(skipped) => {
                 yielded.insert(token.id, None);
                 skipped
@@ -194,14 +183,18 @@ fn opens_nothing(error: LuksError) -> std::result::Result<TokenRefusal, Problem>
 }
 
 /// The passphrase that a token yields.
-fn secret_of(
+fn secret_of<'a>(
     token: &TokenToTry,
-    header: &LuksHeader,
-    tokens: &Tokens,
-    name: &str,
-    patience: &mut TokenTime,
-) -> Result<std::result::Result<SecretBuf, TokenRefusal>> {
-    Ok(match (token.kind.as_str(), &token.key_description) {
+    volume: TokenVolume<'_>,
+    tokens: &'a Tokens,
+    patience: &mut TokenTime<'a>,
+) -> std::result::Result<SecretBuf, TokenRefusal> {
+    let TokenVolume { name, header } = volume;
+    if let Some(provider) = tokens.providers.iter().find(|provider| provider.kind() == token.kind) {
+        let budget = patience.providers.entry(provider.kind()).or_insert_with(|| TokenBudget::of(&**provider));
+        return budget.spend(&**provider, volume, token.id, tokens.pin.as_ref());
+    }
+    match (token.kind.as_str(), &token.key_description) {
         (KEYRING_TOKEN, Some(description)) => from_keyring(description),
         (KEYRING_TOKEN, None) => Err(TokenRefusal::Failed("it names no key".to_owned())),
         (CLEVIS_TOKEN, _) => {
@@ -210,15 +203,8 @@ fn secret_of(
         }
         (TPM_TOKEN, _) => {
             let json = header.token_json(token.id).unwrap_or_default();
-            return from_tpm(token.id, &json, tokens, name, patience);
+            from_tpm(token.id, &json, tokens, name, patience)
         }
-        (FIDO2_TOKEN, _) => match &tokens.authenticator {
-            Some(authenticator) => {
-                let json = header.token_json(token.id).unwrap_or_default();
-                return fido2::passphrase(&json, token.id, name, &**authenticator);
-            }
-            None => Err(TokenRefusal::NotUsed("security keys are not used here".to_owned())),
-        },
         (EXEC_TOKEN, _) => match &tokens.helpers {
             Some(helpers) => {
                 let json = header.token_json(token.id).unwrap_or_default();
@@ -231,11 +217,11 @@ fn secret_of(
         },
         (RECOVERY_TOKEN, _) => Err(TokenRefusal::NotUsed("its recovery key is given like a passphrase".to_owned())),
         (kind, _) => Err(TokenRefusal::NotUsed(format!("tokens of type '{}' are not used here", kind.escape_debug()))),
-    })
+    }
 }
 
 /// Time that all tokens of a header together may take.
-struct TokenTime {
+struct TokenTime<'a> {
     /// Until when tang servers may answer.
     servers: Instant,
     /// Time that a TPM may still take.
@@ -244,6 +230,8 @@ struct TokenTime {
     helpers: Duration,
     /// A TPM has counted a failure, of which it allows few.
     is_counted: bool,
+    /// The same for each type that has a provider.
+    providers: BTreeMap<&'a str, TokenBudget>,
 }
 
 /// The secret that the TPM keeps for this token. The time in which somebody types does not count.
@@ -252,8 +240,8 @@ fn from_tpm(
     json: &str,
     tokens: &Tokens,
     name: &str,
-    patience: &mut TokenTime,
-) -> Result<std::result::Result<SecretBuf, TokenRefusal>> {
+    patience: &mut TokenTime<'_>,
+) -> std::result::Result<SecretBuf, TokenRefusal> {
     let begun = Instant::now();
     let deadline = begun + patience.tpm;
     let mut typed = Duration::ZERO;
@@ -265,7 +253,7 @@ fn from_tpm(
     });
     let taken = begun.elapsed().saturating_sub(typed);
     patience.tpm = patience.tpm.saturating_sub(taken);
-    patience.is_counted |= matches!(opened, Ok(Err(TokenRefusal::Counted(_))));
+    patience.is_counted |= matches!(opened, Err(TokenRefusal::Counted(_)));
     opened
 }
 
@@ -276,32 +264,29 @@ fn opened_by_tpm(
     deadline: Instant,
     is_counted: bool,
     ask: impl FnOnce() -> Result<(Option<SecretBuf>, Duration)>,
-) -> Result<std::result::Result<SecretBuf, TokenRefusal>> {
-    let enrolled = match Enrolled::new(json, &tokens.tpm, deadline) {
-        Ok(enrolled) => enrolled,
-        Err(refusal) => return Ok(Err(refusal)),
-    };
+) -> std::result::Result<SecretBuf, TokenRefusal> {
+    let enrolled = Enrolled::new(json, &tokens.tpm, deadline)?;
     if is_counted && enrolled.may_count() {
         let why = "the TPM has counted a failure before, and after some it is locked; name this token to try it";
-        return Ok(Err(TokenRefusal::NotUsed(why.to_owned())));
+        return Err(TokenRefusal::NotUsed(why.to_owned()));
     }
     if !enrolled.has_pin() {
-        return Ok(enrolled.passphrase(None, deadline));
+        return enrolled.passphrase(None, deadline);
     }
     let asked = match ask() {
         Err(error) if matches!(error.problem(), Problem::NoPin) => {
-            return Ok(Err(TokenRefusal::NotUsed(error.problem().to_string())));
+            return Err(TokenRefusal::NotUsed(error.problem().to_string()));
         }
         asked => asked?,
     };
-    Ok(match asked {
+    match asked {
         // No token is made with one, and each try may count.
         (Some(pin), _) if pin.is_empty() => {
             Err(TokenRefusal::Failed("the PIN is empty, so it was not tried".to_owned()))
         }
         (Some(pin), typed) => enrolled.passphrase(Some(&pin), deadline + typed),
         (None, _) => Err(TokenRefusal::NotUsed("it wants a PIN".to_owned())),
-    })
+    }
 }
 
 /// A secret as systemd's tokens have it for a passphrase.
@@ -368,10 +353,15 @@ mod tests {
     #[test]
     fn what_a_tpm_takes_counts_from_the_connection_on() {
         let tokens = Tokens { tpm: TpmDevice::parse("/no/such").unwrap(), ..Tokens::default() };
-        let mut patience =
-            TokenTime { servers: Instant::now(), tpm: tpm::PATIENCE, helpers: exec::PATIENCE, is_counted: false };
+        let mut patience = TokenTime {
+            servers: Instant::now(),
+            tpm: tpm::PATIENCE,
+            helpers: exec::PATIENCE,
+            is_counted: false,
+            providers: BTreeMap::new(),
+        };
         let json = r#"{"tpm2-blob": "AAFwAAJQVQ==", "tpm2-pcrs": [7]}"#;
-        let opened = from_tpm(0, json, &tokens, "disk", &mut patience).unwrap();
+        let opened = from_tpm(0, json, &tokens, "disk", &mut patience);
         let Err(TokenRefusal::Failed(why)) = opened else {
             panic!("there is no such TPM");
         };

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use clap::Args;
-use cryptline::{AskPin, Authenticator, PinRequest, Problem, SecretBuf, Tokens, TpmDevice};
+use cryptline::{AskPin, PinRequest, Problem, SecretBuf, Tokens, TpmDevice};
+use cryptline_tokens::{Authenticator, providers};
 
 use super::keys::{KeyArgs, PassphraseSource, USUAL, answered, no_memory, prompt_twice};
 use super::token_helper::TokenHelperArgs;
@@ -66,7 +67,7 @@ impl TokenArgs {
             only: self.token_only,
             tpm: self.tpm()?,
             pin: (self.are_named() || self.pin_file.is_some()).then(|| ask_pin(self.pin_file.clone())),
-            authenticator: self.authenticator(),
+            providers: providers(self.authenticator()),
             helpers: self.helpers.helpers()?,
         }))
     }

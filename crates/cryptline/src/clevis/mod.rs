@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use cryptline_sys::SecretBuf;
 use serde_json::Value;
 
-use crate::refusal::TokenRefusal;
+use crate::provider::TokenRefusal;
 pub(crate) use http::{connect, left};
 use jwe::Jwe;
 pub(crate) use pins::{Pin, TrustFn};

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroize;
 
 use super::jwe::Jwe;
-use crate::refusal::TokenRefusal;
+use crate::provider::TokenRefusal;
 
 /// Bytes of a number.
 const LEN: usize = 32;

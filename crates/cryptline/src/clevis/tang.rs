@@ -12,7 +12,7 @@ use super::PATIENCE;
 use super::curve::{CurvePoint, SecretNumber};
 use super::http::{self, Url};
 use super::jwe::Jwe;
-use crate::refusal::TokenRefusal;
+use crate::provider::TokenRefusal;
 
 /// Keys of a server that are looked at.
 const KEYS_MAX: usize = 64;

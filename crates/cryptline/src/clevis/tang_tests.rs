@@ -9,7 +9,7 @@ use p521::ecdsa::signature::Signer;
 
 use super::*;
 use crate::clevis::{Pin, passphrase};
-use crate::refusal::TokenRefusal;
+use crate::provider::TokenRefusal;
 
 /// The keys of a server.
 struct Keys {

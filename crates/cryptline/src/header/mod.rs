@@ -11,7 +11,6 @@ mod backup;
 mod change;
 mod convert;
 mod exec;
-mod fido2;
 pub(crate) mod lock;
 mod own_device;
 #[cfg(test)]

@@ -12,7 +12,8 @@ use crate::clevis::{Advertisement, Pin, TrustFn};
 use crate::create::Progress;
 use crate::error::Problem;
 use crate::keys::with_keys;
-use crate::tokens::{AskPin, NewToken};
+use crate::provider::{NewToken, TokenMaker, TokenVolume};
+use crate::tokens::AskPin;
 use crate::tpm::{self, Pcrs, TpmDevice};
 
 /// The keys of a tang server.
@@ -126,7 +127,7 @@ impl Header {
         pin: impl FnOnce(&mut TrustFn<'_>) -> Result<Pin> + Send,
     ) -> Result<Edited> {
         let ask = move |name: &str| pin(&mut |server| trust(&TangKeys(server.clone()))).map_err(|error| error.on(name));
-        self.bind(slot, ask, |name, pin| {
+        self.bind_by(slot, ask, |name, pin| {
             let secret = recovery::new_key().map_err(|error| Problem::Luks(error).on(name))?;
             let jwe = pin.seal(&secret).map_err(|why| Problem::Tang(why).on(name))?.to_json();
             Ok(NewToken { secret, json: json!({"type": CLEVIS_TOKEN, "keyslots": [], "jwe": jwe}), warning: None })
@@ -147,14 +148,29 @@ impl Header {
             }
             Ok(pin)
         };
-        self.bind(slot, ask, |name, pin| {
+        self.bind_by(slot, ask, |name, pin| {
             tpm::seal(device, pcrs, pin.as_ref()).map_err(|refusal| Problem::Tpm(refusal.why()).on(name))
         })
     }
 
-    /// Adds a key slot for a secret that `seal` makes, and the token that yields it; `prepare` comes before anything
-    /// is unlocked.
-    fn bind<T: Send>(
+    /// Adds a key slot for a passphrase that `maker` makes, and the token that yields it.
+    ///
+    /// # Errors
+    /// As [`add_key`](Self::add_key); what keeps the maker from making one; LUKS1.
+    pub fn bind<M: TokenMaker>(self, mut maker: M, slot: Option<u32>) -> Result<Edited> {
+        self.with_key_memory(|this, opened, edit| {
+            let volume = TokenVolume::new(&opened.name, edit.header());
+            let prepared = maker.prepare(&volume)?;
+            let UnlockedHeader { key, notes, .. } = this.unlock(opened, edit.header(), KeptKey::VolumeKey)?;
+            let new = maker.make(&volume, prepared)?;
+            let (change, slot, token) = opened.on(edit.add_bound(&key, &new.secret, slot, new.json))?;
+            let warnings = new.warning.into_iter().chain(notes).collect();
+            Ok(MadeSlot { change, slot, token: Some(token), warnings, key: Some(key) })
+        })
+    }
+
+    /// The same for a secret that `seal` makes; `prepare` comes before anything is unlocked.
+    fn bind_by<T: Send>(
         self,
         slot: Option<u32>,
         prepare: impl FnOnce(&str) -> Result<T> + Send,

@@ -14,7 +14,7 @@ use super::wire::{
     ALG_AES, ALG_CFB, ALG_ECC, ALG_KEYEDHASH, ALG_NULL, ALG_RSA, ALG_SHA256, CURVE_P256, CommandWriter, HEADER,
     MESSAGE_MAX, RH_OWNER, RS_PASSWORD, ResponseReader, ST_NO_SESSIONS, ST_SESSIONS, pcr_selection,
 };
-use crate::refusal::TokenRefusal;
+use crate::provider::TokenRefusal;
 
 const CREATE_PRIMARY: u32 = 0x131;
 const CREATE: u32 = 0x153;

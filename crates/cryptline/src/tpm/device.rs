@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketT
 
 use super::wire::{HEADER, MESSAGE_MAX, ResponseReader};
 use crate::clevis::{connect, left};
-use crate::refusal::TokenRefusal;
+use crate::provider::TokenRefusal;
 
 /// Where Linux has the machine's own, with a resource manager between it and several users.
 const DEVICE: &str = "/dev/tpmrm0";

@@ -27,8 +27,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::Warning;
-use crate::refusal::TokenRefusal;
-use crate::tokens::{NewToken, in_base64};
+use crate::provider::{NewToken, TokenRefusal};
+use crate::tokens::in_base64;
 use chip::{LoadedObject, PcrSelection, PrimaryKind, Tpm, TpmFailure};
 use device::OpenTpm;
 pub use device::TpmDevice;

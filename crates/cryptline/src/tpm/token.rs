@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Pcrs;
 use super::chip::PrimaryKind;
 use super::wire::{ALG_SHA1, ALG_SHA256, ALG_SHA384, ALG_SHA512, ResponseReader};
-use crate::refusal::TokenRefusal;
+use crate::provider::TokenRefusal;
 
 const BANKS: [(&str, u16); 4] =
     [("sha1", ALG_SHA1), ("sha256", ALG_SHA256), ("sha384", ALG_SHA384), ("sha512", ALG_SHA512)];

@@ -2,12 +2,23 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use cryptline::luks::edit::{NewSlot, TokenPlace, TokenSlots};
 use cryptline::luks::format::{FormatOptions, LuksVersion};
-use cryptline::{Create, ErrorKind, Header, Open, Problem, Tokens};
+use cryptline::{
+    AskPin, Create, Error, ErrorKind, Header, NewToken, Open, Problem, SecretBuf, TokenMaker, TokenProvider,
+    TokenRefusal, TokenRequest, TokenVolume, Tokens,
+};
+use serde_json::json;
 
 use crate::common::cheap;
+
+/// Time of a provider that has time, and one that it takes.
+const HOUR: Duration = Duration::from_secs(3600);
+const PAUSE: Duration = Duration::from_millis(20);
 
 const TOKEN: &str = r#"{"type":"of-others","keyslots":["0"],"x":[]}"#;
 
@@ -92,4 +103,128 @@ fn key_file_of_a_target_opens_it_unless_another_key_is_given() {
     let other = Open::new(&target).passphrase("wrong").unlock();
     assert_eq!(other.err().unwrap().kind(), ErrorKind::NoKey);
     assert!(Open::new("ram:1M?key-file=k").open().is_err());
+}
+
+/// Refuses each token, and notes which it was, if it may count, and how much time is left.
+#[derive(Debug)]
+struct Refusing {
+    kind: &'static str,
+    asked: Mutex<Vec<(u32, bool, Duration)>>,
+}
+
+impl Refusing {
+    fn new(kind: &'static str) -> Arc<Self> {
+        Arc::new(Self { kind, asked: Mutex::default() })
+    }
+}
+
+impl TokenProvider for Refusing {
+    fn kind(&self) -> &str {
+        self.kind
+    }
+
+    fn patience(&self) -> Duration {
+        HOUR
+    }
+
+    fn passphrase(&self, request: &TokenRequest<'_>) -> Result<SecretBuf, TokenRefusal> {
+        assert!(request.json().contains(self.kind));
+        let deadline = request.deadline();
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.asked.lock().unwrap().push((request.id, request.may_count, left));
+        let pin = request.ask_pin()?;
+        assert_eq!(pin.as_deref(), Some(&b"1234"[..]));
+        assert!(request.deadline() >= deadline + PAUSE, "the time in which somebody types counts");
+        sleep(PAUSE);
+        Err(TokenRefusal::Counted("of no use".to_owned()))
+    }
+}
+
+#[test]
+fn tokens_of_a_provider_share_its_time_but_for_what_somebody_types_and_one_failure_that_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = volume(folder.path(), LuksVersion::Luks2);
+    for kind in ["a", "a", "b"] {
+        let token = json!({"type": kind, "keyslots": ["0"]}).to_string();
+        Header::new(&disk).set_token(&token, TokenPlace::default(), TokenSlots::AsGiven).unwrap();
+    }
+    let (a, b) = (Refusing::new("a"), Refusing::new("b"));
+    let pin = AskPin::new(|request| {
+        assert!(request.token.is_some());
+        sleep(PAUSE);
+        Ok(SecretBuf::copy_of(b"1234").unwrap())
+    });
+    let providers: Vec<Arc<dyn TokenProvider>> = vec![a.clone(), b.clone()];
+    let tokens = Tokens { providers, pin: Some(pin), ..Tokens::default() };
+    let begun = Instant::now();
+    let unlocked = Open::new(&disk).passphrase("secret").tokens(tokens).unlock().unwrap();
+    let taken = begun.elapsed();
+    assert_eq!(unlocked.token, None);
+    let said: Vec<_> =
+        unlocked.warnings.iter().map(ToString::to_string).filter(|it| it.contains("of no use")).collect();
+    assert_eq!(said, [0, 1, 2].map(|id| format!("skipping token {id}: of no use")));
+    let [(0, true, first), (1, false, second)] = a.asked.lock().unwrap()[..] else { panic!("{a:?}") };
+    assert!(first <= HOUR && second <= HOUR - PAUSE, "{a:?}");
+    assert!(second >= HOUR + PAUSE - taken, "{a:?}");
+    assert!(matches!(b.asked.lock().unwrap()[..], [(2, true, left)] if left <= HOUR), "{b:?}");
+}
+
+/// Makes tokens whose passphrase is in them.
+#[derive(Debug, Default)]
+struct Telling {
+    /// Steps so far.
+    done: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl TokenMaker for Telling {
+    type Prepared = u8;
+
+    fn prepare(&mut self, volume: &TokenVolume<'_>) -> cryptline::Result<u8> {
+        assert_eq!(volume.uuid(), Some(volume.header.uuid()));
+        self.done.lock().unwrap().push("prepared");
+        Ok(7)
+    }
+
+    fn make(&self, _: &TokenVolume<'_>, prepared: u8) -> cryptline::Result<NewToken> {
+        self.done.lock().unwrap().push("made");
+        let json = json!({"type": "telling", "keyslots": [], "says": format!("told {prepared}")});
+        Ok(NewToken { secret: SecretBuf::copy_of(b"told 7").unwrap(), json, warning: None })
+    }
+}
+
+impl TokenProvider for Telling {
+    fn kind(&self) -> &str {
+        "telling"
+    }
+
+    fn passphrase(&self, request: &TokenRequest<'_>) -> Result<SecretBuf, TokenRefusal> {
+        let json: serde_json::Value = serde_json::from_str(&request.json()).unwrap();
+        let Some(says) = json["says"].as_str() else {
+            return Err(Error::from_keys(ErrorKind::Busy, "it says nothing").into());
+        };
+        Ok(SecretBuf::copy_of(says.as_bytes())?)
+    }
+}
+
+#[test]
+fn token_that_was_bound_opens_the_volume_and_what_ends_the_opening_leaves_nothing_to_the_passphrase() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = volume(folder.path(), LuksVersion::Luks2);
+    let before = fs::read(&disk).unwrap();
+    let maker = Telling::default();
+    let done = Arc::clone(&maker.done);
+    let wrong = Header::new(&disk).passphrase("wrong").bind(maker, None);
+    assert_eq!(wrong.unwrap_err().kind(), ErrorKind::NoKey);
+    assert_eq!(*done.lock().unwrap(), ["prepared"]);
+    assert!(fs::read(&disk).unwrap() == before);
+    let edited = Header::new(&disk).passphrase("secret").bind(Telling::default(), Some(3)).unwrap();
+    assert_eq!((edited.slot, edited.token), (Some(3), Some(0)));
+    let tokens = || Tokens { providers: vec![Arc::new(Telling::default())], ..Tokens::default() };
+    let unlocked = Open::new(&disk).tokens(tokens()).unlock().unwrap();
+    assert_eq!((unlocked.slot, unlocked.token), (Some(3), Some(0)));
+    let place = TokenPlace { id: Some(0), replace: true };
+    let silent = r#"{"type":"telling","keyslots":["3"]}"#;
+    Header::new(&disk).set_token(silent, place, TokenSlots::AsGiven).unwrap();
+    let error = Open::new(&disk).passphrase("secret").tokens(tokens()).unlock().err().unwrap();
+    assert_eq!((error.kind(), error.to_string()), (ErrorKind::Busy, "it says nothing".to_owned()));
 }

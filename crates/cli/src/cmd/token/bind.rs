@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use cryptline::{Edited, Header, Pcrs, TangKeys};
+use cryptline_tokens::BindFido2;
 
 use super::super::header::ask;
 use super::super::key::{ConfirmArgs, HeaderArgs, refuse_two_keys, unlocking_with};
@@ -204,7 +205,8 @@ impl BindArgs {
         let keys = self.tokens.fido2_device.clone().unwrap_or(SecurityKey::Auto);
         let (keys, credential) = fido2::enrol(&keys, &self.place.name().display().to_string(), pin.as_ref())?;
         let condition = if self.with_pin { "with the security key, for its PIN" } else { "with the security key" };
-        let bound = header.bind_fido2(&SecurityKeys { keys, pin }, &credential, self.new_key_slot);
+        let maker = BindFido2 { authenticator: &SecurityKeys { keys, pin }, credential: &credential };
+        let bound = header.bind(maker, self.new_key_slot);
         Ok((bound, condition.to_owned()))
     }
 

@@ -8,16 +8,16 @@
 //! ```
 
 use std::fmt;
+use std::sync::Arc;
 
 use base64ct::{Base64, Encoding};
-use cryptline_luks::token::FIDO2_TOKEN;
-use cryptline_sys::SecretBuf;
+use cryptline::luks::token::FIDO2_TOKEN;
+use cryptline::{
+    Error, NewToken, Problem, Result, SecretBuf, TokenMaker, TokenProvider, TokenRefusal, TokenRequest, TokenVolume,
+};
 use serde_json::Value;
 
-use crate::Result;
-use crate::error::{Error, Problem};
-use crate::refusal::TokenRefusal;
-use crate::tokens::in_base64;
+use crate::in_base64;
 
 /// Bytes of a salt, and of what comes of it.
 const LEN: usize = 32;
@@ -32,7 +32,7 @@ pub trait Authenticator: fmt::Debug + Send + Sync {
     /// This runs on a thread whose stack is wiped. It may ask somebody for a PIN or a touch.
     ///
     /// # Errors
-    /// Any error ends the opening: [`Error::from_keys`](crate::Error::from_keys) makes one of the caller's own.
+    /// Any error ends the opening: [`Error::from_keys`] makes one of the caller's own.
     fn hmac_secret(&self, request: &HmacSecretRequest<'_>) -> Result<Option<SecretBuf>>;
 }
 
@@ -71,12 +71,50 @@ pub struct NewCredential {
     pub verification: bool,
 }
 
+/// Tokens that a security key opens. Without means of talking to one they are passed over.
+#[derive(Clone, Debug)]
+pub struct Fido2Tokens(pub Option<Arc<dyn Authenticator>>);
+
+impl TokenProvider for Fido2Tokens {
+    fn kind(&self) -> &str {
+        FIDO2_TOKEN
+    }
+
+    fn passphrase(&self, request: &TokenRequest<'_>) -> std::result::Result<SecretBuf, TokenRefusal> {
+        match &self.0 {
+            Some(authenticator) => passphrase(&request.json(), request.id, request.volume.name, &**authenticator),
+            None => Err(TokenRefusal::NotUsed("security keys are not used here".to_owned())),
+        }
+    }
+}
+
+/// A key slot for what a security key makes of a random salt, as systemd's tools make it; systemd opens it, too. The
+/// credential has been made before.
+#[derive(Clone, Copy, Debug)]
+pub struct BindFido2<'a> {
+    /// Means of talking to the key.
+    pub authenticator: &'a dyn Authenticator,
+    /// A credential of that key.
+    pub credential: &'a NewCredential,
+}
+
+impl TokenMaker for BindFido2<'_> {
+    type Prepared = ();
+
+    fn prepare(&mut self, _: &TokenVolume<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Fails where the key does not answer or does not know the credential.
+    fn make(&self, volume: &TokenVolume<'_>, (): ()) -> Result<NewToken> {
+        let made = new_token(volume.name, self.authenticator, self.credential);
+        let (secret, json) = made.map_err(|error| error.on(volume.name))?;
+        Ok(NewToken { secret, json, warning: None })
+    }
+}
+
 /// The passphrase that a security key makes of a new salt, and its token.
-pub(crate) fn new_token(
-    name: &str,
-    authenticator: &dyn Authenticator,
-    credential: &NewCredential,
-) -> Result<(SecretBuf, Value)> {
+fn new_token(name: &str, authenticator: &dyn Authenticator, credential: &NewCredential) -> Result<(SecretBuf, Value)> {
     let mut salt = [0; LEN];
     salt.copy_from_slice(&SecretBuf::random(LEN).map_err(no_memory)?);
     let made = authenticator.hmac_secret(&HmacSecretRequest {
@@ -109,22 +147,22 @@ pub(crate) fn new_token(
 }
 
 fn no_memory(source: std::io::Error) -> Error {
-    Problem::Luks(cryptline_luks::Error::KeyMemory(source)).into()
+    Problem::Luks(cryptline::luks::Error::KeyMemory(source)).into()
 }
 
 /// The passphrase that a token of this JSON yields.
-pub(crate) fn passphrase(
+fn passphrase(
     token: &str,
     id: u32,
     name: &str,
     authenticator: &dyn Authenticator,
-) -> Result<std::result::Result<SecretBuf, TokenRefusal>> {
+) -> std::result::Result<SecretBuf, TokenRefusal> {
     let token: Value = serde_json::from_str(token).unwrap_or_default();
     let bytes = |member: &str| Base64::decode_vec(token[member].as_str()?).ok();
     let credential = bytes("fido2-credential").unwrap_or_default();
     let salt = bytes("fido2-salt").and_then(|salt| <[u8; LEN]>::try_from(salt).ok());
     let (Some(salt), false) = (salt, credential.is_empty()) else {
-        return Ok(Err("its credential or its salt is damaged".into()));
+        return Err("its credential or its salt is damaged".into());
     };
     let made = authenticator.hmac_secret(&HmacSecretRequest {
         name,
@@ -137,12 +175,12 @@ pub(crate) fn passphrase(
         verification: token["fido2-uv-required"].as_bool(),
     })?;
     let Some(made) = made else {
-        return Ok(Err(TokenRefusal::NotUsed("its security key is not there".to_owned())));
+        return Err(TokenRefusal::NotUsed("its security key is not there".to_owned()));
     };
     if made.len() != LEN {
-        return Ok(Err("its security key gives no secret of 32 bytes".into()));
+        return Err("its security key gives no secret of 32 bytes".into());
     }
-    Ok(in_base64(&made).map_err(TokenRefusal::from))
+    Ok(in_base64(&made)?)
 }
 
 #[cfg(test)]
@@ -176,7 +214,7 @@ mod tests {
             "fido2-up-required": false,
         });
         token[member] = value;
-        let yielded = passphrase(&token.to_string(), 3, "disk", &Key).unwrap();
+        let yielded = passphrase(&token.to_string(), 3, "disk", &Key);
         let text = |bytes: SecretBuf| String::from_utf8(bytes.to_vec()).unwrap();
         yielded.map(text).map_err(TokenRefusal::why)
     }
