@@ -39,7 +39,6 @@ mod dispatch;
 mod durable;
 mod errno;
 pub mod error;
-mod exec;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -90,9 +89,10 @@ pub use direction::Direction;
 pub use disk::Disk;
 pub use dispatch::{DispatchOptions, HelperPool};
 pub use error::{Error, ErrorKind, Problem};
-pub use exec::{HelperAnswer, HelperCall, Helpers, is_helper_name};
 pub use header::lock::InUse;
-pub use header::{Edited, Header, Overwrite, ResizeError, ResizeOptions, Resized, SealOptions, Sealed, TangKeys};
+pub use header::{
+    Edited, Header, Overwrite, ResizeError, ResizeOptions, Resized, Rotation, SealOptions, Sealed, TangKeys,
+};
 pub use info::{BaseInfo, Info, SmallWrites, VolumeKind};
 pub use keyed::Keyed;
 pub use keys::{Key, KeyRequest, Keys};

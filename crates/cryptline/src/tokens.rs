@@ -4,7 +4,6 @@
 //! luks2-keyring      the payload of a user key in the session's or the user's keyring
 //! clevis             a tang server helps to recover it
 //! systemd-tpm2       the machine's TPM gives it, maybe for a PIN
-//! cryptline-exec     a program unwraps it, where the caller runs it
 //! systemd-recovery   somebody types it, so it is not for here
 //! others             a provider yields it (provider.rs), or other programs know what they mean
 //! ```
@@ -23,16 +22,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
-use cryptline_luks::token::{
-    CLEVIS_TOKEN, EXEC_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN, TPM_TOKEN, TokenFilter, TokenToTry,
-};
+use cryptline_luks::token::{CLEVIS_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN, TPM_TOKEN, TokenFilter, TokenToTry};
 use cryptline_luks::{Error as LuksError, KdfLimits, LuksHeader, UnlockOptions, UnlockedSlot};
 use cryptline_sys::SecretBuf;
 use linux_keyutils::{Key, KeyError, KeyRing, KeyRingIdentifier};
 
 use crate::clevis;
 use crate::error::Problem;
-use crate::exec::{self, Helpers};
 use crate::provider::{TokenBudget, TokenProvider, TokenRefusal, TokenVolume};
 use crate::tpm::{self, Enrolled, TpmDevice};
 use crate::{Result, Warning};
@@ -58,8 +54,6 @@ pub struct Tokens {
     pub tpm: TpmDevice,
     /// Party that knows the PIN of a token that has one. Without it, such tokens are passed over.
     pub pin: Option<AskPin>,
-    /// Programs that unwrap passphrases. Without it, tokens for them are passed over.
-    pub helpers: Option<Arc<dyn Helpers>>,
 }
 
 /// Asks somebody for the PIN of a token.
@@ -127,7 +121,6 @@ pub(crate) fn unlock(
     let mut patience = TokenTime {
         servers: Instant::now() + PATIENCE,
         tpm: tpm::PATIENCE,
-        helpers: exec::PATIENCE,
         is_counted: false,
         providers: BTreeMap::new(),
     };
@@ -205,16 +198,6 @@ fn secret_of<'a>(
             let json = header.token_json(token.id).unwrap_or_default();
             from_tpm(token.id, &json, tokens, name, patience)
         }
-        (EXEC_TOKEN, _) => match &tokens.helpers {
-            Some(helpers) => {
-                let json = header.token_json(token.id).unwrap_or_default();
-                let begun = Instant::now();
-                let passphrase = exec::passphrase(&json, &**helpers, header.uuid(), patience.helpers);
-                patience.helpers = patience.helpers.saturating_sub(begun.elapsed());
-                passphrase
-            }
-            None => Err(TokenRefusal::NotUsed("helpers run only where that is asked for".to_owned())),
-        },
         (RECOVERY_TOKEN, _) => Err(TokenRefusal::NotUsed("its recovery key is given like a passphrase".to_owned())),
         (kind, _) => Err(TokenRefusal::NotUsed(format!("tokens of type '{}' are not used here", kind.escape_debug()))),
     }
@@ -226,8 +209,6 @@ struct TokenTime<'a> {
     servers: Instant,
     /// Time that a TPM may still take.
     tpm: Duration,
-    /// Time that helpers may still take.
-    helpers: Duration,
     /// A TPM has counted a failure, of which it allows few.
     is_counted: bool,
     /// The same for each type that has a provider.
@@ -353,13 +334,8 @@ mod tests {
     #[test]
     fn what_a_tpm_takes_counts_from_the_connection_on() {
         let tokens = Tokens { tpm: TpmDevice::parse("/no/such").unwrap(), ..Tokens::default() };
-        let mut patience = TokenTime {
-            servers: Instant::now(),
-            tpm: tpm::PATIENCE,
-            helpers: exec::PATIENCE,
-            is_counted: false,
-            providers: BTreeMap::new(),
-        };
+        let mut patience =
+            TokenTime { servers: Instant::now(), tpm: tpm::PATIENCE, is_counted: false, providers: BTreeMap::new() };
         let json = r#"{"tpm2-blob": "AAFwAAJQVQ==", "tpm2-pcrs": [7]}"#;
         let opened = from_tpm(0, json, &tokens, "disk", &mut patience);
         let Err(TokenRefusal::Failed(why)) = opened else {

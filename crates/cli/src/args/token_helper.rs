@@ -7,8 +7,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use clap::Args;
+use cryptline::SecretBuf;
 use cryptline::keys::KeyFile;
-use cryptline::{HelperAnswer, HelperCall, Helpers, SecretBuf, is_helper_name};
+use cryptline_tokens::{HelperAnswer, HelperCall, Helpers, is_helper_name};
 use serde::de::IgnoredAny;
 
 use crate::CliError;

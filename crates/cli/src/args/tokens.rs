@@ -67,8 +67,7 @@ impl TokenArgs {
             only: self.token_only,
             tpm: self.tpm()?,
             pin: (self.are_named() || self.pin_file.is_some()).then(|| ask_pin(self.pin_file.clone())),
-            providers: providers(self.authenticator()),
-            helpers: self.helpers.helpers()?,
+            providers: providers(self.authenticator(), self.helpers.helpers()?),
         }))
     }
 

@@ -10,12 +10,12 @@
 mod backup;
 mod change;
 mod convert;
-mod exec;
 pub(crate) mod lock;
 mod own_device;
 #[cfg(test)]
 mod power_tests;
 mod resize;
+mod rotate;
 mod seal;
 mod token;
 mod trust;
@@ -50,6 +50,7 @@ use own_device::OwnDevice;
 use change::ConfirmFn;
 pub use change::Overwrite;
 pub use resize::{ResizeError, ResizeOptions, Resized};
+pub use rotate::Rotation;
 pub use seal::{SealOptions, Sealed};
 pub use token::TangKeys;
 

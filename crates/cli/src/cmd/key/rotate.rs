@@ -51,7 +51,7 @@ impl RotateArgs {
         let helpers = self.helpers.helpers()?;
         let helpers = helpers.ok_or_else(|| CliError::parameters("name the helper with --token-helper"))?;
         let header = self.place.open().header_rules(self.rules.rules());
-        let token = changed(header.rotate(&helpers, self.token))?.token.unwrap_or_default();
+        let token = changed(cryptline_tokens::rotate(header, &helpers, self.token))?.token.unwrap_or_default();
         report(&format!("Token {token} opens it with a new passphrase; the old one is gone.\n"))
     }
 }

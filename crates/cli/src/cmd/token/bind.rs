@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use cryptline::{Edited, Header, Pcrs, TangKeys};
-use cryptline_tokens::BindFido2;
+use cryptline_tokens::{BindFido2, BindHelper};
 
 use super::super::header::ask;
 use super::super::key::{ConfirmArgs, HeaderArgs, refuse_two_keys, unlocking_with};
@@ -192,7 +192,8 @@ impl BindArgs {
         let ([named], Some(helpers)) = (&*self.tokens.helpers.token_helper, helpers) else {
             return Err(CliError::parameters("exec: name one helper with --token-helper"));
         };
-        let bound = header.bind_helper(&helpers, &named.name, config, self.stored, self.new_key_slot);
+        let maker = BindHelper::new(&*helpers, &named.name, config, self.stored);
+        let bound = maker.and_then(|maker| header.bind(maker, self.new_key_slot));
         Ok((bound, format!("with the helper {}", named.name)))
     }
 

@@ -5,14 +5,12 @@ use std::io;
 use std::sync::Mutex;
 
 use base64ct::{Base64, Encoding};
-use cryptline_luks::UnlockOptions;
-use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind};
-use cryptline_sys::SecretBuf;
+use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
+use cryptline::{Create, Medium, Open, SecretBuf, Tokens};
 use serde_json::json;
 
 use super::*;
 use crate::exec::{HelperAnswer, HelperCall};
-use crate::{Create, Medium};
 
 const PASSPHRASE: &str = "first";
 
@@ -142,18 +140,24 @@ fn volume(helpers: &Arc<dyn Helpers>) -> Vec<u8> {
         FormatOptions { kdf: Some(KdfKind::Pbkdf2), cost, data_offset: Some(3 << 20), ..FormatOptions::default() };
     Create::new(&path).size(4 << 20).format(format).passphrase(PASSPHRASE).create().unwrap();
     let header = Header::new(&path).passphrase(PASSPHRASE);
-    let edited = header.bind_helper(helpers, "store", r#"{"key": "disk"}"#, false, None).unwrap();
+    let maker = BindHelper::new(&**helpers, "store", r#"{"key": "disk"}"#, false).unwrap();
+    let edited = header.bind(maker, None).unwrap();
     assert_eq!((edited.slot, edited.token), (Some(1), Some(0)));
     std::fs::read(&path).unwrap()
 }
 
 /// The volume key, by a token alone, and the tokens.
 fn opened(disk: &[u8], helpers: &Arc<dyn Helpers>) -> (Option<Vec<u8>>, Vec<ExecToken>) {
-    let mut device = io::Cursor::new(disk);
-    let header = cryptline_luks::read(&mut device, disk.len() as u64).unwrap();
-    let tokens = Tokens { helpers: Some(Arc::clone(helpers)), ..Tokens::default() };
-    let tried = crate::tokens::unlock(&tokens, &header, device, "disk", &UnlockOptions::default()).unwrap();
-    let key = tried.found.map(|(key, ..)| key.to_vec());
+    let header = cryptline::luks::read(&mut io::Cursor::new(disk), disk.len() as u64).unwrap();
+    let provider = ExecTokens(Some(Arc::clone(helpers)));
+    let tokens = Tokens { only: true, providers: vec![Arc::new(provider)], ..Tokens::default() };
+    let key = match Open::medium(Failing::new(disk, 0)).tokens(tokens).unlock() {
+        Ok(unlocked) => Some(unlocked.key.to_vec()),
+        Err(error) => {
+            assert!(matches!(error.problem(), Problem::NoToken(_)), "{error}");
+            None
+        }
+    };
     let ids = header.info().tokens.into_iter().map(|token| token.id);
     let all = ids.map(|id| ExecToken::parse(&header.token_json(id).unwrap()).unwrap());
     (key, all.collect())
@@ -164,7 +168,7 @@ fn goes_on(left: &[u8], helpers: &Arc<dyn Helpers>, key: &[u8], old: &ExecToken,
     let (before, _) = opened(left, helpers);
     assert_eq!(before.as_deref(), Some(key), "{what}: what is left does not open");
     let medium = Failing::new(left, usize::MAX);
-    Header::medium(Arc::clone(&medium)).rotate(helpers, None).unwrap_or_else(|error| panic!("{what}: {error}"));
+    rotate(Header::medium(Arc::clone(&medium)), helpers, None).unwrap_or_else(|error| panic!("{what}: {error}"));
     let [after, ..] = &*medium.survivors() else { panic!("no disk") };
     let (found, tokens) = opened(after, helpers);
     assert_eq!(found.as_deref(), Some(key), "{what}");
@@ -182,7 +186,7 @@ fn rotation_that_is_cut_at_any_write_opens_and_goes_on() {
     let key = key.expect("a token opens it");
     for left in 0.. {
         let medium = Failing::new(&disk, left);
-        let done = Header::medium(Arc::clone(&medium)).rotate(&helpers, None);
+        let done = rotate(Header::medium(Arc::clone(&medium)), &helpers, None);
         for (number, bytes) in medium.survivors().iter().enumerate() {
             if done.is_err() {
                 goes_on(bytes, &helpers, &key, &tokens[0], &format!("cut at step {left}, survivor {number}"));
@@ -205,7 +209,7 @@ fn rotation_that_is_cut_at_any_call_of_the_helper_opens_and_goes_on() {
     for calls in 0.. {
         let failing = Arc::new(store.failing(calls));
         let medium = Failing::new(&disk, usize::MAX);
-        let done = Header::medium(Arc::clone(&medium)).rotate(&(Arc::clone(&failing) as _), None);
+        let done = rotate(Header::medium(Arc::clone(&medium)), &(Arc::clone(&failing) as _), None);
         // The store works again, with all that it has kept.
         let again: Arc<dyn Helpers> =
             Arc::new(Store { kept: Mutex::new(failing.kept.lock().unwrap().clone()), ..Store::default() });
@@ -260,7 +264,8 @@ fn answers_that_are_none_change_nothing() {
         let says: Arc<dyn Helpers> = Arc::new(Says(status, output));
         let medium = Failing::new(&disk, 0);
         let header = Header::medium(medium).passphrase(PASSPHRASE);
-        let error = header.bind_helper(&says, "store", "{}", false, None).unwrap_err().to_string();
+        let maker = BindHelper::new(&*says, "store", "{}", false).unwrap();
+        let error = header.bind(maker, None).unwrap_err().to_string();
         assert!(error.contains(why), "{output}: {error}");
         let (key, _) = opened(&disk, &says);
         assert_eq!(key, None, "{output}");

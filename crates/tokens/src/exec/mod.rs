@@ -9,24 +9,25 @@
 //! The passphrase is the text of 64 random bytes in base64. It is bound to the volume: helpers get
 //! `cryptline:UUID` as additional authenticated data.
 
+mod bind;
+
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
-use cryptline_luks::token::EXEC_TOKEN;
-use cryptline_sys::SecretBuf;
+use cryptline::luks::token::EXEC_TOKEN;
+use cryptline::{Error, ErrorKind, SecretBuf, TokenProvider, TokenRefusal, TokenRequest};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::error::{Error, ErrorKind, Problem};
-use crate::keys::is_uuid;
-use crate::provider::TokenRefusal;
-use crate::tokens::in_base64;
+use crate::in_base64;
+pub use bind::{BindHelper, rotate};
 
 /// Longest request and answer, in bytes.
-pub(crate) const MESSAGE_MAX: usize = 64 << 10;
+const MESSAGE_MAX: usize = 64 << 10;
 /// How long all helpers of one header together may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Random bytes of a passphrase.
 const SECRET_LEN: usize = 64;
 /// Fewest bytes of one that somebody else has chosen.
@@ -44,7 +45,7 @@ pub trait Helpers: fmt::Debug + Send + Sync {
     /// Runs a helper that is to be run.
     ///
     /// # Errors
-    /// Why it cannot be run, in words that go on after its name; [`Problem::KeyMemory`] is the caller's to tell.
+    /// Why it cannot be run, in words that go on after its name; [`Problem::KeyMemory`](cryptline::Problem::KeyMemory) is the caller's to tell.
     fn run(&self, call: &HelperCall<'_>) -> Result<HelperAnswer, String>;
 }
 
@@ -89,7 +90,7 @@ pub struct HelperAnswer {
 /// A helper that yields nothing.
 #[derive(Debug, thiserror::Error)]
 #[error("the helper '{helper}' {why}")]
-pub(crate) struct HelperFailure {
+pub struct HelperFailure {
     helper: String,
     kind: ErrorKind,
     why: String,
@@ -98,7 +99,7 @@ pub(crate) struct HelperFailure {
 impl HelperFailure {
     /// The same on what is called so.
     pub fn on(self, name: &str) -> Error {
-        Problem::Keys { kind: self.kind, source: self.into() }.on(name)
+        Error::from_keys(self.kind, self).on(name)
     }
 }
 
@@ -108,13 +109,35 @@ impl From<HelperFailure> for TokenRefusal {
     }
 }
 
+/// Tokens whose passphrase a helper unwraps. Without helpers they are passed over.
+#[derive(Clone, Debug)]
+pub struct ExecTokens(pub Option<Arc<dyn Helpers>>);
+
+impl TokenProvider for ExecTokens {
+    fn kind(&self) -> &str {
+        EXEC_TOKEN
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+
+    fn passphrase(&self, request: &TokenRequest<'_>) -> Result<SecretBuf, TokenRefusal> {
+        let not_asked = || TokenRefusal::NotUsed("helpers run only where that is asked for".to_owned());
+        let helpers = self.0.as_deref().ok_or_else(not_asked)?;
+        let token = ExecToken::parse(&request.json())?;
+        let exec = Exec::new(helpers, &token.helper, token.config, request.volume.uuid(), request.deadline())?;
+        Ok(exec.unwrap(token.wrapped.as_deref())?)
+    }
+}
+
 /// A helper, for one volume.
-pub(crate) struct Exec<'a> {
+pub struct Exec<'a> {
     helpers: &'a dyn Helpers,
     helper: String,
     /// For the helper to find its key; from the header.
     config: Value,
-    uuid: &'a str,
+    uuid: String,
     /// Until when it may run.
     deadline: Instant,
 }
@@ -142,7 +165,7 @@ struct FailureText {
 
 /// A token of this type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ExecToken {
+struct ExecToken {
     pub helper: String,
     pub config: Value,
     /// Not there where the helper keeps the passphrase itself.
@@ -187,16 +210,14 @@ impl<'a> Exec<'a> {
         helpers: &'a dyn Helpers,
         helper: &str,
         config: Value,
-        uuid: &'a str,
-        time: Duration,
+        uuid: Option<&str>,
+        deadline: Instant,
     ) -> Result<Self, TokenRefusal> {
         if helpers.operator(helper).is_none() {
             return Err(TokenRefusal::NotUsed(format!("its helper '{helper}' runs only where that is asked for")));
         }
-        if !is_uuid(uuid) {
-            return Err("the UUID of the header is malformed, so nothing can be bound to it".into());
-        }
-        Ok(Self { helpers, helper: helper.to_owned(), config, uuid, deadline: Instant::now() + time })
+        let uuid = uuid.ok_or("the UUID of the header is malformed, so nothing can be bound to it")?.to_owned();
+        Ok(Self { helpers, helper: helper.to_owned(), config, uuid, deadline })
     }
 
     /// Asks if it can be used at all.
@@ -338,16 +359,4 @@ impl<'a> Exec<'a> {
     fn failure(&self, kind: ErrorKind, why: &str) -> HelperFailure {
         HelperFailure { helper: self.helper.clone(), kind, why: why.to_owned() }
     }
-}
-
-/// The passphrase that a token of this JSON yields.
-pub(crate) fn passphrase(
-    token: &str,
-    helpers: &dyn Helpers,
-    uuid: &str,
-    time: Duration,
-) -> Result<SecretBuf, TokenRefusal> {
-    let token = ExecToken::parse(token)?;
-    let exec = Exec::new(helpers, &token.helper, token.config, uuid, time)?;
-    Ok(exec.unwrap(token.wrapped.as_deref())?)
 }
