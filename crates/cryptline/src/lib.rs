@@ -29,7 +29,6 @@
 mod base;
 mod bytes;
 mod bytes_name;
-mod clevis;
 mod contents;
 mod copy;
 mod create;
@@ -39,9 +38,6 @@ mod dispatch;
 mod durable;
 mod errno;
 pub mod error;
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
-pub mod fuzzing;
 mod given;
 mod header;
 mod info;
@@ -67,7 +63,6 @@ mod steps;
 mod table;
 mod target;
 mod tokens;
-mod tpm;
 mod volume;
 mod warning;
 mod window;
@@ -90,9 +85,7 @@ pub use disk::Disk;
 pub use dispatch::{DispatchOptions, HelperPool};
 pub use error::{Error, ErrorKind, Problem};
 pub use header::lock::InUse;
-pub use header::{
-    Edited, Header, Overwrite, ResizeError, ResizeOptions, Resized, Rotation, SealOptions, Sealed, TangKeys,
-};
+pub use header::{Edited, Header, Overwrite, ResizeError, ResizeOptions, Resized, Rotation, SealOptions, Sealed};
 pub use info::{BaseInfo, Info, SmallWrites, VolumeKind};
 pub use keyed::Keyed;
 pub use keys::{Key, KeyRequest, Keys};
@@ -104,7 +97,6 @@ pub use rules::{HeaderRules, RulesError, Signed, hex, parse_measure};
 pub use table::TableLine;
 pub use target::{Rbd, Target, ZoneBacking, Zoned};
 pub use tokens::{AskPin, PinRequest, Tokens};
-pub use tpm::{Pcrs, TpmDevice};
 pub use volume::{Volume, zones};
 pub use warning::Warning;
 pub use window::{Slice, Window};

@@ -2,10 +2,8 @@
 //!
 //! ```text
 //! luks2-keyring      the payload of a user key in the session's or the user's keyring
-//! clevis             a tang server helps to recover it
-//! systemd-tpm2       the machine's TPM gives it, maybe for a PIN
 //! systemd-recovery   somebody types it, so it is not for here
-//! others             a provider yields it (provider.rs), or other programs know what they mean
+//! others             a provider gets it, where the caller has one; or other programs know what they mean
 //! ```
 //!
 //! A token that yields nothing is passed over: the next one may, or a passphrase.
@@ -19,25 +17,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{Read, Seek};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use base64ct::{Base64, Encoding};
-use cryptline_luks::token::{CLEVIS_TOKEN, KEYRING_TOKEN, RECOVERY_TOKEN, TPM_TOKEN, TokenFilter, TokenToTry};
+use cryptline_luks::token::{KEYRING_TOKEN, RECOVERY_TOKEN, TokenFilter, TokenToTry};
 use cryptline_luks::{Error as LuksError, KdfLimits, LuksHeader, UnlockOptions, UnlockedSlot};
 use cryptline_sys::SecretBuf;
 use linux_keyutils::{Key, KeyError, KeyRing, KeyRingIdentifier};
 
-use crate::clevis;
 use crate::error::Problem;
 use crate::provider::{TokenBudget, TokenProvider, TokenRefusal, TokenVolume};
-use crate::tpm::{self, Enrolled, TpmDevice};
 use crate::{Result, Warning};
 
 /// Longest payload of a user key, in bytes.
 const PAYLOAD_MAX: usize = 32767;
-
-/// How long all servers of one header together may take to answer.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Which tokens of a LUKS2 header may unlock it: all, where nothing is said.
 #[derive(Clone, Debug, Default)]
@@ -48,10 +39,8 @@ pub struct Tokens {
     pub kind: Option<String>,
     /// Nothing else unlocks it: where no token does, opening fails.
     pub only: bool,
-    /// Providers of types that are not for here: those of the crate `cryptline-tokens`, or others.
+    /// Providers of types other than `luks2-keyring`, such as those of the crate `cryptline-tokens`.
     pub providers: Vec<Arc<dyn TokenProvider>>,
-    /// Where the TPM is.
-    pub tpm: TpmDevice,
     /// Party that knows the PIN of a token that has one. Without it, such tokens are passed over.
     pub pin: Option<AskPin>,
 }
@@ -118,19 +107,14 @@ pub(crate) fn unlock(
     let filter = TokenFilter { id: tokens.id, kind: tokens.kind.as_deref(), slot: options.slot };
     let mut limits = options.limits;
     let (mut notes, mut reasons) = (Vec::new(), Vec::new());
-    let mut patience = TokenTime {
-        servers: Instant::now() + PATIENCE,
-        tpm: tpm::PATIENCE,
-        is_counted: false,
-        providers: BTreeMap::new(),
-    };
+    let mut budgets = BTreeMap::new();
     // A token of preferred key slots and others comes twice; it is asked once.
     let mut yielded = BTreeMap::new();
     for token in header.tokens_to_try(filter) {
         let passphrase = match yielded.remove(&token.id) {
             Some(None) => continue,
             Some(Some(passphrase)) => Ok(passphrase),
-            None => secret_of(&token, TokenVolume::new(name, header), tokens, &mut patience),
+            None => secret_of(&token, TokenVolume::new(name, header), tokens, &mut budgets),
         };
         let skipped = match passphrase {
             Ok(passphrase) => {
@@ -175,106 +159,23 @@ fn opens_nothing(error: LuksError) -> std::result::Result<TokenRefusal, Problem>
     }))
 }
 
-/// The passphrase that a token yields.
+/// The passphrase that a token yields. There is a budget for each type that has a provider.
 fn secret_of<'a>(
     token: &TokenToTry,
     volume: TokenVolume<'_>,
     tokens: &'a Tokens,
-    patience: &mut TokenTime<'a>,
+    budgets: &mut BTreeMap<&'a str, TokenBudget>,
 ) -> std::result::Result<SecretBuf, TokenRefusal> {
-    let TokenVolume { name, header } = volume;
     if let Some(provider) = tokens.providers.iter().find(|provider| provider.kind() == token.kind) {
-        let budget = patience.providers.entry(provider.kind()).or_insert_with(|| TokenBudget::of(&**provider));
+        let budget = budgets.entry(provider.kind()).or_insert_with(|| TokenBudget::of(&**provider));
         return budget.spend(&**provider, volume, token.id, tokens.pin.as_ref());
     }
     match (token.kind.as_str(), &token.key_description) {
         (KEYRING_TOKEN, Some(description)) => from_keyring(description),
         (KEYRING_TOKEN, None) => Err(TokenRefusal::Failed("it names no key".to_owned())),
-        (CLEVIS_TOKEN, _) => {
-            let json = header.token_json(token.id).unwrap_or_default();
-            clevis::passphrase(&json, patience.servers)
-        }
-        (TPM_TOKEN, _) => {
-            let json = header.token_json(token.id).unwrap_or_default();
-            from_tpm(token.id, &json, tokens, name, patience)
-        }
         (RECOVERY_TOKEN, _) => Err(TokenRefusal::NotUsed("its recovery key is given like a passphrase".to_owned())),
         (kind, _) => Err(TokenRefusal::NotUsed(format!("tokens of type '{}' are not used here", kind.escape_debug()))),
     }
-}
-
-/// Time that all tokens of a header together may take.
-struct TokenTime<'a> {
-    /// Until when tang servers may answer.
-    servers: Instant,
-    /// Time that a TPM may still take.
-    tpm: Duration,
-    /// A TPM has counted a failure, of which it allows few.
-    is_counted: bool,
-    /// The same for each type that has a provider.
-    providers: BTreeMap<&'a str, TokenBudget>,
-}
-
-/// The secret that the TPM keeps for this token. The time in which somebody types does not count.
-fn from_tpm(
-    id: u32,
-    json: &str,
-    tokens: &Tokens,
-    name: &str,
-    patience: &mut TokenTime<'_>,
-) -> std::result::Result<SecretBuf, TokenRefusal> {
-    let begun = Instant::now();
-    let deadline = begun + patience.tpm;
-    let mut typed = Duration::ZERO;
-    let opened = opened_by_tpm(json, tokens, deadline, patience.is_counted, || {
-        let (begun, pin) = (Instant::now(), tokens.pin.as_ref());
-        let pin = pin.map(|pin| pin.ask(name, Some(id))).transpose();
-        typed = begun.elapsed();
-        pin.map(|pin| (pin, typed))
-    });
-    let taken = begun.elapsed().saturating_sub(typed);
-    patience.tpm = patience.tpm.saturating_sub(taken);
-    patience.is_counted |= matches!(opened, Err(TokenRefusal::Counted(_)));
-    opened
-}
-
-/// The same; `ask` tells the PIN and how long that took.
-fn opened_by_tpm(
-    json: &str,
-    tokens: &Tokens,
-    deadline: Instant,
-    is_counted: bool,
-    ask: impl FnOnce() -> Result<(Option<SecretBuf>, Duration)>,
-) -> std::result::Result<SecretBuf, TokenRefusal> {
-    let enrolled = Enrolled::new(json, &tokens.tpm, deadline)?;
-    if is_counted && enrolled.may_count() {
-        let why = "the TPM has counted a failure before, and after some it is locked; name this token to try it";
-        return Err(TokenRefusal::NotUsed(why.to_owned()));
-    }
-    if !enrolled.has_pin() {
-        return enrolled.passphrase(None, deadline);
-    }
-    let asked = match ask() {
-        Err(error) if matches!(error.problem(), Problem::NoPin) => {
-            return Err(TokenRefusal::NotUsed(error.problem().to_string()));
-        }
-        asked => asked?,
-    };
-    match asked {
-        // No token is made with one, and each try may count.
-        (Some(pin), _) if pin.is_empty() => {
-            Err(TokenRefusal::Failed("the PIN is empty, so it was not tried".to_owned()))
-        }
-        (Some(pin), typed) => enrolled.passphrase(Some(&pin), deadline + typed),
-        (None, _) => Err(TokenRefusal::NotUsed("it wants a PIN".to_owned())),
-    }
-}
-
-/// A secret as systemd's tokens have it for a passphrase.
-pub(crate) fn in_base64(secret: &[u8]) -> std::io::Result<SecretBuf> {
-    let mut text = SecretBuf::zeroed(Base64::encoded_len(secret))?;
-    Base64::encode(secret, &mut text).map_err(|_| std::io::ErrorKind::InvalidData)?;
-    Ok(text)
 }
 
 /// The payload of the user key with this description.
@@ -325,23 +226,4 @@ fn why_not(reasons: &[(u32, String)], header: &LuksHeader, filter: TokenFilter<'
     reasons.sort();
     reasons.dedup();
     Problem::NoToken(reasons.join("; "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_tpm_takes_counts_from_the_connection_on() {
-        let tokens = Tokens { tpm: TpmDevice::parse("/no/such").unwrap(), ..Tokens::default() };
-        let mut patience =
-            TokenTime { servers: Instant::now(), tpm: tpm::PATIENCE, is_counted: false, providers: BTreeMap::new() };
-        let json = r#"{"tpm2-blob": "AAFwAAJQVQ==", "tpm2-pcrs": [7]}"#;
-        let opened = from_tpm(0, json, &tokens, "disk", &mut patience);
-        let Err(TokenRefusal::Failed(why)) = opened else {
-            panic!("there is no such TPM");
-        };
-        assert!(why.contains("/no/such"), "{why}");
-        assert!(patience.tpm < tpm::PATIENCE);
-    }
 }

@@ -4,7 +4,7 @@ use crate::fido2::SecurityKey;
 use std::path::PathBuf;
 
 use clap::Args;
-use cryptline::TpmDevice;
+use cryptline_tokens::TpmDevice;
 
 use super::key_command::{CommandSource, command};
 use super::keys::{KeyArgs, PassphraseSource, accepted_cipher};

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use clap::Args;
-use cryptline::{AskPin, PinRequest, Problem, SecretBuf, Tokens, TpmDevice};
-use cryptline_tokens::{Authenticator, providers};
+use cryptline::{AskPin, PinRequest, Problem, SecretBuf, Tokens};
+use cryptline_tokens::{Authenticator, TpmDevice, providers};
 
 use super::keys::{KeyArgs, PassphraseSource, USUAL, answered, no_memory, prompt_twice};
 use super::token_helper::TokenHelperArgs;
@@ -65,9 +65,8 @@ impl TokenArgs {
             id: self.token_id,
             kind: self.token_type.clone(),
             only: self.token_only,
-            tpm: self.tpm()?,
             pin: (self.are_named() || self.pin_file.is_some()).then(|| ask_pin(self.pin_file.clone())),
-            providers: providers(self.authenticator(), self.helpers.helpers()?),
+            providers: providers(self.tpm()?, self.authenticator(), self.helpers.helpers()?),
         }))
     }
 

@@ -52,7 +52,6 @@ pub use change::Overwrite;
 pub use resize::{ResizeError, ResizeOptions, Resized};
 pub use rotate::Rotation;
 pub use seal::{SealOptions, Sealed};
-pub use token::TangKeys;
 
 /// The LUKS header of a volume that exists, to be changed.
 ///

@@ -37,7 +37,7 @@ pub const TARGETS: &[FuzzTarget] = &[
     ("nbd_request", nbd_request::target),
     ("nbd_uri", nbd_uri),
     ("partition_table", partition_table::target),
-    ("tang_answer", cryptline::fuzzing::tang_answer),
+    ("tang_answer", cryptline_tokens::fuzzing::tang_answer),
     ("tpm_reply", tpm_reply::target),
     ("vhost_message", vhost_message::target),
     ("virtqueue", probe::exercise),
@@ -56,7 +56,7 @@ fn clevis_token(input: &[u8]) {
     };
     let (share, token) = rest.split_at(rest.len().min(len.into()));
     if let Ok(token) = std::str::from_utf8(token) {
-        cryptline::fuzzing::clevis_token(token, share);
+        cryptline_tokens::fuzzing::clevis_token(token, share);
     }
 }
 

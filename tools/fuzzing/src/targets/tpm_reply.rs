@@ -18,11 +18,11 @@ pub fn target(input: &[u8]) {
     };
     let mut replies = replies(rest);
     match (what, TOKENS.get(usize::from(what))) {
-        (_, Some(token)) => cryptline::fuzzing::tpm_replies(token, Some(b"1234"), replies),
-        (SEAL, None) => cryptline::fuzzing::tpm_seals(replies),
+        (_, Some(token)) => cryptline_tokens::fuzzing::tpm_replies(token, Some(b"1234"), replies),
+        (SEAL, None) => cryptline_tokens::fuzzing::tpm_seals(replies),
         (_, None) if !replies.is_empty() => {
             let token = String::from_utf8_lossy(&replies.remove(0)).into_owned();
-            cryptline::fuzzing::tpm_replies(&token, None, replies);
+            cryptline_tokens::fuzzing::tpm_replies(&token, None, replies);
         }
         _ => {}
     }

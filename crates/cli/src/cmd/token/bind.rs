@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use cryptline::{Edited, Header, Pcrs, TangKeys};
-use cryptline_tokens::{BindFido2, BindHelper};
+use cryptline::{Edited, Header};
+use cryptline_tokens::{BindClevis, BindFido2, BindHelper, BindTpm, Pcrs, TangKeys};
 
 use super::super::header::ask;
 use super::super::key::{ConfirmArgs, HeaderArgs, refuse_two_keys, unlocking_with};
@@ -168,7 +168,7 @@ impl BindArgs {
 
     fn to_tang(&self, header: Header, url: &str) -> Result<BindOutcome, CliError> {
         self.refuse_tpm()?;
-        let bound = header.bind_tang(url, self.new_key_slot, |server| self.trust(server));
+        let bound = header.bind(BindClevis::tang(url, |server: &TangKeys| self.trust(server)), self.new_key_slot);
         Ok((bound, format!("while {} can be reached", on_one_line(url))))
     }
 
@@ -179,7 +179,7 @@ impl BindArgs {
                 "--thumbprint is for one tang server; here each pin may have its \"thp\"",
             ));
         }
-        let bound = header.bind_sss(config, self.new_key_slot, |server| self.trust(server));
+        let bound = header.bind(BindClevis::sss(config, |server: &TangKeys| self.trust(server)), self.new_key_slot);
         Ok((bound, "while enough of its servers can be reached".to_owned()))
     }
 
@@ -225,7 +225,7 @@ impl BindArgs {
         self.refuse_shared_pin()?;
         let (device, pcrs) = (self.tokens.tpm()?, self.pcrs.unwrap_or_default());
         let pin = self.with_pin.then(|| ask_pin(self.new_pin_file.clone()));
-        let bound = header.bind_tpm(&device, pcrs, pin.as_ref(), self.new_key_slot);
+        let bound = header.bind(BindTpm { device: &device, pcrs, pin: pin.as_ref() }, self.new_key_slot);
         let mut condition = "with this machine's TPM".to_owned();
         if pcrs != Pcrs::NONE {
             condition += &format!(" while PCR {pcrs} keeps its value");

@@ -1,7 +1,7 @@
 //! Points of P-521 as JSON has them (RFC 7517 and 7518), and what two of them agree on.
 
 use base64ct::{Base64UrlUnpadded, Encoding};
-use cryptline_sys::SecretBuf;
+use cryptline::SecretBuf;
 use p521::elliptic_curve::sec1::ToSec1Point;
 use p521::{ProjectivePoint, PublicKey, SecretKey};
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@
 
 use aes::Aes128;
 use aes::cipher::{BlockCipherEncrypt, KeyInit};
-use cryptline_sys::SecretBuf;
+use cryptline::SecretBuf;
 use ring::agreement::{self, ECDH_P256, EphemeralPrivateKey, UnparsedPublicKey};
 use ring::hmac;
 use ring::rand::SystemRandom;

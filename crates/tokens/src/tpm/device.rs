@@ -8,13 +8,13 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use cryptline::TokenRefusal;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::wire::{HEADER, MESSAGE_MAX, ResponseReader};
 use crate::clevis::{connect, left};
-use crate::provider::TokenRefusal;
 
 /// Where Linux has the machine's own, with a resource manager between it and several users.
 const DEVICE: &str = "/dev/tpmrm0";

@@ -16,30 +16,30 @@ mod chip;
 mod code;
 mod device;
 mod pcrs;
+mod provider;
 mod session;
 mod token;
 mod wire;
 
 use std::time::{Duration, Instant};
 
-use cryptline_sys::SecretBuf;
+use cryptline::{NewToken, SecretBuf, TokenRefusal, Warning};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::Warning;
-use crate::provider::{NewToken, TokenRefusal};
-use crate::tokens::in_base64;
+use crate::in_base64;
 use chip::{LoadedObject, PcrSelection, PrimaryKind, Tpm, TpmFailure};
 use device::OpenTpm;
 pub use device::TpmDevice;
 pub(crate) use device::TpmLink;
 pub use pcrs::Pcrs;
+pub use provider::{BindTpm, TpmTokens};
 use session::{SessionUse, TpmSession};
 use token::TpmToken;
 use wire::ALG_SHA256;
 
 /// How long a TPM may take for all tokens of a header: some make an RSA key for half a minute.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// How often registers may change while a session is used.
 const ATTEMPTS: usize = 3;
 /// Bytes of a sealed secret.
@@ -48,7 +48,7 @@ const SECRET: usize = 32;
 const ROUNDS: u32 = 10_000;
 
 /// A token, and the TPM that may open it.
-pub(crate) struct Enrolled {
+struct Enrolled {
     token: TpmToken,
     tpm: OpenTpm,
 }
@@ -203,7 +203,7 @@ fn show_policy(
 }
 
 /// A token that yields a new passphrase under a policy that holds now, and with this PIN.
-pub(crate) fn seal(device: &TpmDevice, pcrs: Pcrs, pin: Option<&SecretBuf>) -> Result<NewToken, TokenRefusal> {
+fn seal(device: &TpmDevice, pcrs: Pcrs, pin: Option<&SecretBuf>) -> Result<NewToken, TokenRefusal> {
     let secret = SecretBuf::random(SECRET)?;
     let deadline = Instant::now() + PATIENCE;
     let mut line = device.open(deadline)?;

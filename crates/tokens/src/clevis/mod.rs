@@ -9,6 +9,7 @@
 //! Since e is random, the server sees nothing that it could recognise, and a listener nothing that helps. What a server
 //! says is checked before it is used, and what it can make us do is bounded ([`http`]).
 
+mod bind;
 mod curve;
 mod http;
 mod jwe;
@@ -19,23 +20,43 @@ mod tang;
 
 use std::time::{Duration, Instant};
 
-use cryptline_sys::SecretBuf;
+use cryptline::luks::token::CLEVIS_TOKEN;
+use cryptline::{SecretBuf, TokenProvider, TokenRefusal, TokenRequest};
 use serde_json::Value;
 
-use crate::provider::TokenRefusal;
+pub use bind::BindClevis;
 pub(crate) use http::{connect, left};
 use jwe::Jwe;
-pub(crate) use pins::{Pin, TrustFn};
-pub(crate) use tang::Advertisement;
+pub use tang::TangKeys;
 
 /// Servers that one token may have asked, and how deep its pins may lie in one another.
 const SERVERS_MAX: usize = 16;
 const DEPTH_MAX: usize = 4;
 /// How long a server may take for one answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long all servers of one header together may take.
+const PATIENCE_OF_ALL: Duration = Duration::from_secs(20);
+
+/// Tokens of clevis whose pins are tang and sss.
+#[derive(Clone, Copy, Debug)]
+pub struct ClevisTokens;
+
+impl TokenProvider for ClevisTokens {
+    fn kind(&self) -> &str {
+        CLEVIS_TOKEN
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE_OF_ALL
+    }
+
+    fn passphrase(&self, request: &TokenRequest<'_>) -> Result<SecretBuf, TokenRefusal> {
+        passphrase(&request.json(), request.deadline())
+    }
+}
 
 /// The passphrase that a token of this JSON yields; its server has time until `deadline`.
-pub(crate) fn passphrase(token: &str, deadline: Instant) -> Result<SecretBuf, TokenRefusal> {
+fn passphrase(token: &str, deadline: Instant) -> Result<SecretBuf, TokenRefusal> {
     let token: Value = serde_json::from_str(token).map_err(|_| "it is no JSON")?;
     let jwe = Jwe::parse(&token["jwe"])?;
     let mut left = SERVERS_MAX;
@@ -48,7 +69,7 @@ pub(crate) fn advertised(answer: &[u8]) {
     if let Ok(signed) = http::body_of(answer)
         && let Ok(url) = http::Url::parse("tang")
     {
-        let _ = Advertisement::of("tang", url, &signed);
+        let _ = TangKeys::of("tang", url, &signed);
     }
 }
 

@@ -3,12 +3,11 @@
 //! A share is a point (x, y) of a polynomial whose value at 0 is the key.
 
 use base64ct::{Base64UrlUnpadded, Encoding};
-use cryptline_sys::SecretBuf;
+use cryptline::{SecretBuf, TokenRefusal};
 use serde_json::{Value, json};
 use zeroize::Zeroize;
 
 use super::jwe::Jwe;
-use crate::provider::TokenRefusal;
 
 /// Bytes of a number.
 const LEN: usize = 32;

@@ -2,7 +2,7 @@
 //! 7516, 7518).
 
 use base64ct::{Base64UrlUnpadded, Encoding};
-use cryptline_sys::SecretBuf;
+use cryptline::SecretBuf;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};

@@ -9,26 +9,24 @@
 use std::fs::File;
 use std::io::Read;
 
-use cryptline_sys::SecretBuf;
+use cryptline::{Problem, Result, SecretBuf};
 use serde_json::Value;
 
 use super::jwe::Jwe;
 use super::sss::{Dealer, PINS_MAX};
-use super::tang::Advertisement;
+use super::tang::TangKeys;
 use super::{DEPTH_MAX, SERVERS_MAX};
-use crate::Result;
-use crate::error::Problem;
 
 /// Longest file with the keys of a server, in bytes.
 const KEPT_MAX: u64 = 64 << 10;
 
 /// Asked whether a server is the right one; an error ends the work.
-pub(crate) type TrustFn<'a> = dyn FnMut(&Advertisement) -> Result<()> + 'a;
+pub type TrustFn<'a> = dyn FnMut(&TangKeys) -> Result<()> + 'a;
 
 /// Means of opening a secret.
-pub(crate) enum Pin {
+pub enum Pin {
     /// A server, whose keys are known by now.
-    Tang(Box<Advertisement>),
+    Tang(Box<TangKeys>),
     /// So many of several.
     Sss { needed: usize, pins: Vec<Pin> },
 }
@@ -36,7 +34,7 @@ pub(crate) enum Pin {
 impl Pin {
     /// The server at this URL.
     pub fn tang(url: &str, trust: &mut TrustFn<'_>) -> Result<Self> {
-        let server = Advertisement::ask(url).map_err(Problem::Tang)?;
+        let server = TangKeys::ask(url).map_err(Problem::Tang)?;
         trust(&server)?;
         Ok(Self::Tang(Box::new(server)))
     }
@@ -108,7 +106,7 @@ impl Pin {
 }
 
 /// A server that is trusted: by the name of its key, by what was kept of it, or by whoever is asked.
-fn server(config: &Value, trust: &mut TrustFn<'_>) -> Result<Advertisement> {
+fn server(config: &Value, trust: &mut TrustFn<'_>) -> Result<TangKeys> {
     only(config, &["url", "thp", "adv"])?;
     let text = |name: &str| config.get(name).map(Value::as_str);
     let Some(Some(url)) = text("url") else {
@@ -116,9 +114,9 @@ fn server(config: &Value, trust: &mut TrustFn<'_>) -> Result<Advertisement> {
     };
     let on_server = |why: String| Problem::Tang(format!("{url}: {why}"));
     let server = match config.get("adv") {
-        None => Advertisement::ask(url),
-        Some(Value::String(path)) => read(path).and_then(|kept| Advertisement::kept(url, &kept)),
-        Some(kept) => Advertisement::kept(url, kept.to_string().as_bytes()),
+        None => TangKeys::ask(url),
+        Some(Value::String(path)) => read(path).and_then(|kept| TangKeys::kept(url, &kept)),
+        Some(kept) => TangKeys::kept(url, kept.to_string().as_bytes()),
     };
     let server = server.map_err(on_server)?;
     match text("thp") {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
-use cryptline_sys::SecretBuf;
+use cryptline::{SecretBuf, TokenRefusal};
 use p521::ecdsa::signature::Verifier;
 use p521::ecdsa::{Signature, VerifyingKey};
 use serde_json::{Value, json};
@@ -12,7 +12,6 @@ use super::PATIENCE;
 use super::curve::{CurvePoint, SecretNumber};
 use super::http::{self, Url};
 use super::jwe::Jwe;
-use crate::provider::TokenRefusal;
 
 /// Keys of a server that are looked at.
 const KEYS_MAX: usize = 64;
@@ -54,8 +53,7 @@ fn points(set: &Value, usage: &str) -> Result<Vec<CurvePoint>, &'static str> {
 }
 
 /// The keys that a server tells everybody, each of its signing keys having signed them.
-#[derive(Clone)]
-pub(crate) struct Advertisement {
+pub struct TangKeys {
     text: String,
     url: Url,
     set: Value,
@@ -65,9 +63,9 @@ pub(crate) struct Advertisement {
     is_there: bool,
 }
 
-impl Advertisement {
+impl TangKeys {
     /// Asks the server at `text`.
-    pub fn ask(text: &str) -> Result<Self, String> {
+    pub(super) fn ask(text: &str) -> Result<Self, String> {
         let url = Url::parse(text)?;
         let signed = http::ask(&url, "/adv", None, Instant::now() + PATIENCE)?;
         Self::of(text, url, &signed)
@@ -102,24 +100,27 @@ impl Advertisement {
         })
     }
 
-    /// Where the server is.
+    /// Where the server is, as that was given.
+    #[must_use]
     pub fn url(&self) -> &str {
         &self.text
     }
 
-    /// The names of its signing keys, by which it is known.
+    /// The names of its signing keys, by which it is known (RFC 7638, SHA-256).
+    #[must_use]
     pub fn thumbprints(&self) -> Vec<String> {
         self.signing.iter().map(CurvePoint::thumbprint).collect()
     }
 
-    /// Tells if a signing key has this name.
+    /// Tells if a signing key has this name; by SHA-1 as well, as old servers say it.
+    #[must_use]
     pub fn is_known_as(&self, thumbprint: &str) -> bool {
         let mut keys = self.signing.iter();
         keys.any(|key| key.thumbprint() == thumbprint || key.old_thumbprint() == thumbprint)
     }
 
     /// From what somebody has kept of the answer of the server at `text`, which may not be there.
-    pub fn kept(text: &str, signed: &[u8]) -> Result<Self, String> {
+    pub(super) fn kept(text: &str, signed: &[u8]) -> Result<Self, String> {
         let kept = Self::of(text, Url::parse(text)?, signed)?;
         let is_there = false;
         Ok(Self { is_there, ..kept })

@@ -1,13 +1,13 @@
 //! The JSON of a token of type `systemd-tpm2`.
 
 use base64ct::{Base64, Encoding};
-use cryptline_luks::token::TPM_TOKEN;
+use cryptline::TokenRefusal;
+use cryptline::luks::token::TPM_TOKEN;
 use serde_json::{Value, json};
 
 use super::Pcrs;
 use super::chip::PrimaryKind;
 use super::wire::{ALG_SHA1, ALG_SHA256, ALG_SHA384, ALG_SHA512, ResponseReader};
-use crate::provider::TokenRefusal;
 
 const BANKS: [(&str, u16); 4] =
     [("sha1", ALG_SHA1), ("sha256", ALG_SHA256), ("sha384", ALG_SHA384), ("sha512", ALG_SHA512)];

@@ -8,8 +8,8 @@ use p521::ecdsa::SigningKey;
 use p521::ecdsa::signature::Signer;
 
 use super::*;
-use crate::clevis::{Pin, passphrase};
-use crate::provider::TokenRefusal;
+use crate::clevis::passphrase;
+use crate::clevis::pins::Pin;
 
 /// The keys of a server.
 struct Keys {
@@ -106,7 +106,7 @@ fn secret_that_was_bound_comes_back_and_no_lie_is_believed() {
         Box::new(move |asked| other.recovered(&asked)),
         Box::new(move |_| d.exchange.point().to_jwk(None)["x"].clone()),
     ]);
-    let told = Advertisement::ask(&url).unwrap();
+    let told = TangKeys::ask(&url).unwrap();
     let thumbprint = told.thumbprints().remove(0);
     assert!(told.is_known_as(&thumbprint) && !told.is_known_as("AA"));
     let secret = SecretBuf::copy_of(b"pass phrase").unwrap();
@@ -132,12 +132,12 @@ fn keys_that_others_have_signed_are_refused() {
     swapped["payload"] = other.signed()["payload"].clone();
     for signed in [unsigned, swapped, json!({}), json!({"payload": ""}), json!([])] {
         let url = Url::parse("h").unwrap();
-        assert!(Advertisement::of("h", url, signed.to_string().as_bytes()).is_err(), "{signed}");
+        assert!(TangKeys::of("h", url, signed.to_string().as_bytes()).is_err(), "{signed}");
     }
     let mut several = json!({"payload": keys.signed()["payload"]});
     several["signatures"] = json!([other.signed(), keys.signed()]);
     let url = Url::parse("h").unwrap();
-    Advertisement::of("h", url, several.to_string().as_bytes()).unwrap();
+    TangKeys::of("h", url, several.to_string().as_bytes()).unwrap();
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn server_that_does_not_answer_leaves_time_for_one_that_does() {
     let signed = keys.signed().to_string();
     let live = serve(vec![Box::new(move |asked| keys.recovered(&asked))]);
     let pins = [&silent.0, &live].map(|url| {
-        let kept = Advertisement::kept(url, signed.as_bytes());
+        let kept = TangKeys::kept(url, signed.as_bytes());
         Pin::Tang(Box::new(kept.unwrap()))
     });
     let pin = Pin::Sss { needed: 1, pins: pins.into() };

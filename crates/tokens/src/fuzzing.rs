@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use cryptline_sys::SecretBuf;
+use cryptline::SecretBuf;
 
 use crate::{clevis, tpm};
 

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use cryptline_sys::SecretBuf;
+use cryptline::{SecretBuf, TokenRefusal};
 use sha2::{Digest, Sha256};
 
 use super::code::Code;
@@ -14,7 +14,6 @@ use super::wire::{
     ALG_AES, ALG_CFB, ALG_ECC, ALG_KEYEDHASH, ALG_NULL, ALG_RSA, ALG_SHA256, CURVE_P256, CommandWriter, HEADER,
     MESSAGE_MAX, RH_OWNER, RS_PASSWORD, ResponseReader, ST_NO_SESSIONS, ST_SESSIONS, pcr_selection,
 };
-use crate::provider::TokenRefusal;
 
 const CREATE_PRIMARY: u32 = 0x131;
 const CREATE: u32 = 0x153;
