@@ -32,6 +32,7 @@ mod tips;
 mod top;
 pub mod verb;
 mod version;
+mod wait;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -46,7 +47,8 @@ pub use log::utc;
 /// The control socket, and what it is about, for a server that is made elsewhere: the simulator's.
 #[doc(hidden)]
 pub mod control {
-    pub use crate::serve::control::{ControlRun, ControlSocket, HowServed, ServerControl};
+    pub use crate::serve::control::{ControlSocket, HowServed, ServerControl};
+    pub use crate::serve::doors::DoorRun as ControlRun;
     pub use crate::serve::front::ServedVolume;
     pub use crate::serve::volumes::Volumes;
 }

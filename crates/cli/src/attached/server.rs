@@ -12,6 +12,7 @@ use cryptline_engine::{BackendChoice, Gate};
 use cryptline_serve::StopHandle;
 use cryptline_serve::device::{AttachError, EndError};
 use cryptline_serve::kernel_nbd::{self, KernelNbd};
+use cryptline_serve::lane::Poll;
 use cryptline_serve::stats::ExportStats;
 use cryptline_serve::ublk::{self, Ublk};
 use rustix::fs::Mode;
@@ -151,7 +152,7 @@ fn start_statistics(
     let mut statistics = wanted.statistics.clone();
     statistics.make_absolute()?;
     // The kernel wakes up who serves a device, and nobody looks out for that.
-    statistics.start(&Volumes::new([served].into()), &Arc::default(), SOCKET_MODE, cleanup)?;
+    statistics.bind(SOCKET_MODE, cleanup)?.start(&Volumes::new([served].into()), Poll::default())?;
     Ok(stats)
 }
 

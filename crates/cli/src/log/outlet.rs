@@ -4,8 +4,10 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
+
+use crate::wait::wait_for;
 
 /// Bytes that a pipe takes without waiting once it takes anything (`PIPE_BUF` of pipe(7)).
 const PIECE: usize = 4096;
@@ -75,17 +77,8 @@ fn write_until(to: BorrowedFd<'_>, bytes: &[u8], until: Option<Instant>) -> usiz
 }
 
 fn is_writable(to: BorrowedFd<'_>, until: Option<Instant>) -> bool {
-    loop {
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let left = left.and_then(|left| Timespec::try_from(left).ok());
-        let mut watched = [PollFd::from_borrowed_fd(to, PollFlags::OUT)];
-        match poll(&mut watched, left.as_ref()) {
-            Ok(ready) => return ready > 0,
-            Err(Errno::INTR) => {}
-            // Writing shows what is wrong.
-            Err(_) => return true,
-        }
-    }
+    // Writing shows what is wrong.
+    wait_for(to, PollFlags::OUT, until).map_or(true, |found| !found.is_empty())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use cryptline::{Info, PartitionName, Target, Volume, Window};
 use cryptline_engine::{BackendChoice, Gate, OpenError};
@@ -304,9 +304,7 @@ impl<'a> OpenedFront<'a> {
         let (within_memory, lanes) = (memory::clients(needs)?, memory::lanes());
         let needs = &Needs { clients: within_memory.unwrap_or(needs.clients), ..*needs };
         let volumes = Volumes::new(Arc::clone(&self.volumes));
-        let statistics = &self.options.statistics;
-        let poll = Arc::new(OnceLock::new());
-        let metrics = statistics.start(&volumes, &poll, self.options.socket_mode, &self.cleanup)?;
+        let sockets = self.options.statistics.bind(self.options.socket_mode, &self.cleanup)?;
         // Nobody may ask the terminal once the sandbox is there.
         let is_read = background::is_read_by_a_person();
         if !banner.quiet && command.is_none() {
@@ -329,9 +327,14 @@ impl<'a> OpenedFront<'a> {
             BackendChoice::Syscalls => Ok((in_force, self.backend)),
             _ => Ok((in_force, WorkingBackend::probe(self.options.io)?)),
         });
+        // Their threads have no more rights than that.
+        let entered = entered.and_then(|(in_force, backend)| {
+            let poll = self.poll.by(backend.choice);
+            Ok((in_force, backend, poll, sockets.start(&volumes, poll)?))
+        });
         match entered {
-            Ok((in_force, backend)) => Ok(Entered {
-                poll: *poll.get_or_init(|| self.poll.by(backend.choice)),
+            Ok((in_force, backend, poll, metrics)) => Ok(Entered {
+                poll,
                 clients: in_force.clients.or(within_memory),
                 lanes,
                 volumes,

@@ -1,36 +1,32 @@
 //! `--metrics ADDRESS`: HTTP/1.1 for a Prometheus that asks for `/metrics`.
 //!
-//! One thread serves all askers without ever waiting for one. What does not ask or read in time is closed, and
-//! whoever has not asked yet gives way to one more: neither the server's clients nor other askers notice.
+//! Who does not ask or read in time is sent away, and whoever has not asked yet gives way to one more: neither the server's
+//! clients nor other askers notice.
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::Mode;
 
 use super::cleanup::Cleanup;
+use super::doors::{self, DoorClient, DoorSession};
 use super::process::OwnProcess;
 use super::volumes::Volumes;
 use super::{metrics, unix};
 use crate::CliError;
 
-/// Askers at a time.
-const ASKERS_MAX: usize = 16;
 /// How long one may take from its connection to the end of its answer.
 const ASKER_MAX: Duration = Duration::from_secs(10);
 /// Longest head of a request that is read, in bytes.
 const HEAD_MAX: usize = 8192;
-/// Pause when the system has no descriptor left for a new asker.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,52 +77,17 @@ impl fmt::Display for MetricsAddress {
     }
 }
 
-enum MetricsListener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
-
-impl MetricsListener {
-    fn accept(&self) -> io::Result<Box<dyn MetricsStream>> {
-        match self {
-            Self::Tcp(listener) => {
-                let stream = listener.accept()?.0;
-                stream.set_nonblocking(true)?;
-                Ok(Box::new(stream))
-            }
-            Self::Unix(listener) => {
-                let stream = listener.accept()?.0;
-                stream.set_nonblocking(true)?;
-                Ok(Box::new(stream))
-            }
-        }
-    }
-
-    fn set_nonblocking(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(listener) => listener.set_nonblocking(true),
-            Self::Unix(listener) => listener.set_nonblocking(true),
-        }
-    }
-}
-
-impl AsFd for MetricsListener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(listener) => listener.as_fd(),
-            Self::Unix(listener) => listener.as_fd(),
-        }
-    }
-}
-
-trait MetricsStream: Read + Write + AsFd + Send {}
-impl<T: Read + Write + AsFd + Send> MetricsStream for T {}
-
 /// A bound socket.
 pub struct MetricsSocket {
-    listener: MetricsListener,
+    listener: OwnedFd,
     /// Where it listens: with the port that the system chose.
     pub place: MetricsAddress,
+    process: OwnProcess,
+}
+
+struct MetricsSession {
+    volumes: Volumes,
+    process: OwnProcess,
 }
 
 impl MetricsAddress {
@@ -151,7 +112,7 @@ impl MetricsAddress {
 }
 
 impl MetricsSocket {
-    /// Binds `place`; a Unix socket is removed at exit.
+    /// Binds `place`; a Unix socket is removed at exit. Call before rights are given up.
     ///
     /// # Errors
     /// Exit code 5 where another program listens there, 1 where this one may not.
@@ -161,15 +122,11 @@ impl MetricsSocket {
             MetricsAddress::Tcp(address) => {
                 let listener = TcpListener::bind(address).map_err(failed)?;
                 let address = listener.local_addr().map_err(failed)?;
-                (MetricsListener::Tcp(listener), MetricsAddress::Tcp(address))
+                (listener.into(), MetricsAddress::Tcp(address))
             }
-            MetricsAddress::Unix(path) => {
-                let listener = unix::bind(path, mode, cleanup)?;
-                (MetricsListener::Unix(listener), place.clone())
-            }
+            MetricsAddress::Unix(path) => (unix::bind(path, mode, cleanup)?.into(), place.clone()),
         };
-        listener.set_nonblocking().map_err(failed)?;
-        Ok(Self { listener, place })
+        Ok(Self { listener, place, process: OwnProcess::new() })
     }
 
     /// Answers for as long as the process lives.
@@ -177,118 +134,33 @@ impl MetricsSocket {
     /// # Errors
     /// Exit code 3 where no thread can be started.
     pub fn start(self, volumes: Volumes) -> Result<(), CliError> {
-        let process = OwnProcess::new();
-        let answer = move || metrics::text(&volumes.now(), &process);
-        std::thread::Builder::new()
-            .name("metrics".into())
-            .spawn(move || run(&self.listener, &answer))
-            .map(drop)
-            .map_err(CliError::no_thread)
+        doors::open(self.listener, MetricsSession { volumes, process: self.process }).map(drop)
     }
 }
 
-fn run(listener: &MetricsListener, text: &dyn Fn() -> String) {
-    let mut askers: Vec<MetricsAsker> = Vec::with_capacity(ASKERS_MAX);
+impl DoorSession for MetricsSession {
+    const NAME: &'static str = "metrics";
+    const SILENT_GIVE_WAY: bool = true;
+
+    fn serve(self: &Arc<Self>, asker: &DoorClient) {
+        // Whether it hears the answer is its own affair.
+        let _ = answer_one(asker, Instant::now() + ASKER_MAX, &|| metrics::text(&self.volumes.now(), &self.process));
+    }
+}
+
+/// Hears and answers one asker, by then.
+fn answer_one(asker: &DoorClient, deadline: Instant, text: &dyn Fn() -> String) -> io::Result<()> {
+    let mut head = Vec::new();
     loop {
-        wait(listener, &askers);
-        accept(listener, &mut askers);
-        let now = Instant::now();
-        askers.retain_mut(|asker| now < asker.deadline && asker.proceed(text).is_ok_and(|more| more));
-    }
-}
-
-/// Until somebody connects, an asker can be read from or written to, or has had its time.
-fn wait(listener: &MetricsListener, askers: &[MetricsAsker]) {
-    let due = askers.iter().map(|asker| asker.deadline).min();
-    let left = due.map(|due| due.saturating_duration_since(Instant::now()));
-    let timeout = left.and_then(|left| Timespec::try_from(left).ok());
-    let mut polled = vec![PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
-    for asker in askers {
-        let what = match asker.state {
-            AskerState::Asking(_) => PollFlags::IN,
-            AskerState::Answered { .. } => PollFlags::OUT,
-        };
-        polled.push(PollFd::from_borrowed_fd(asker.stream.as_fd(), what));
-    }
-    // Interrupted or not, everybody is looked at next.
-    let _ = rustix::event::poll(&mut polled, timeout.as_ref());
-}
-
-/// A few at a time, so that those who are there are answered during a flood. The oldest of those who have not
-/// asked yet gives way to one more.
-fn accept(listener: &MetricsListener, askers: &mut Vec<MetricsAsker>) {
-    for _ in 0..ASKERS_MAX {
-        match listener.accept() {
-            Ok(stream) => {
-                if askers.len() >= ASKERS_MAX {
-                    let is_silent = |asker: &MetricsAsker| matches!(asker.state, AskerState::Asking(_));
-                    let Some(silent) = askers.iter().position(is_silent) else {
-                        continue;
-                    };
-                    askers.remove(silent);
-                }
-                askers.push(MetricsAsker::new(stream));
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-            // Whoever it was has gone again.
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-            Err(_) => {
-                std::thread::sleep(ACCEPT_PAUSE);
-                return;
-            }
+        let mut bytes = [0; 1024];
+        let length = asker.receive(&mut bytes, deadline)?;
+        head.extend_from_slice(&bytes[..length]);
+        if let Some(answer) = answer(&head, length == 0, text) {
+            asker.set_busy(true);
+            return asker.send(&answer, deadline);
         }
-    }
-}
-
-struct MetricsAsker {
-    stream: Box<dyn MetricsStream>,
-    state: AskerState,
-    deadline: Instant,
-}
-
-enum AskerState {
-    /// Part of the request's head that has come.
-    Asking(Vec<u8>),
-    /// Answer that is still to be sent, from `sent` on.
-    Answered { answer: Vec<u8>, sent: usize },
-}
-
-impl MetricsAsker {
-    fn new(stream: Box<dyn MetricsStream>) -> Self {
-        Self { stream, state: AskerState::Asking(Vec::new()), deadline: Instant::now() + ASKER_MAX }
-    }
-
-    /// As far as it goes without waiting; `false` once it is over.
-    fn proceed(&mut self, text: &dyn Fn() -> String) -> io::Result<bool> {
-        loop {
-            let moved = match &mut self.state {
-                AskerState::Asking(head) => {
-                    let mut bytes = [0; 1024];
-                    let read = self.stream.read(&mut bytes);
-                    if let Ok(length) = read {
-                        head.extend_from_slice(&bytes[..length]);
-                        if let Some(answer) = answer(head, length == 0, text) {
-                            self.state = AskerState::Answered { answer, sent: 0 };
-                        } else if length == 0 {
-                            return Ok(false);
-                        }
-                    }
-                    read
-                }
-                AskerState::Answered { answer, sent } if *sent == answer.len() => return Ok(false),
-                AskerState::Answered { answer, sent } => {
-                    let written = self.stream.write(&answer[*sent..]);
-                    *sent += written.as_ref().ok().unwrap_or(&0);
-                    written
-                }
-            };
-            match moved {
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
-                Err(error) => return Err(error),
-            }
+        if length == 0 {
+            return Ok(());
         }
     }
 }
@@ -339,8 +211,9 @@ fn response(status: &str, kind: &str, method: &str, body: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+
     use super::*;
-    use std::os::unix::net::UnixStream;
 
     fn told(head: &str) -> String {
         let answer = answer(head.as_bytes(), false, &|| "m 1\n".to_owned());
@@ -370,35 +243,28 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_a_byte_at_a_time_is_answered_and_who_leaves_is_forgotten() {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        let mut asker = MetricsAsker::new(Box::new(ours));
+    fn who_asks_a_byte_at_a_time_is_answered_and_who_leaves_or_falls_silent_is_forgotten() {
+        let late = Instant::now() + Duration::from_secs(3600);
         let text = || "m 1\n".repeat(100_000);
-        for byte in b"GET /metrics HTTP/1.1\r\n\r\n" {
-            assert!(asker.proceed(&text).unwrap());
-            theirs.write_all(&[*byte]).unwrap();
-        }
-        // More than the socket holds: nobody waits for who does not read.
-        assert!(asker.proceed(&text).unwrap());
-        let mut answer = Vec::new();
-        let mut bytes = [0; 65536];
-        loop {
-            let more = asker.proceed(&text).unwrap();
-            if !more {
-                drop(asker);
-                theirs.read_to_end(&mut answer).unwrap();
-                break;
+        let (asker, mut theirs) = DoorClient::pair();
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(move || answer_one(&asker, late, &text));
+            for byte in b"GET /metrics HTTP/1.1\r\n\r\n" {
+                theirs.write_all(&[*byte]).unwrap();
             }
-            let length = theirs.read(&mut bytes).unwrap();
-            answer.extend_from_slice(&bytes[..length]);
-        }
-        assert!(answer.ends_with(text().as_bytes()));
+            let mut answer = Vec::new();
+            theirs.read_to_end(&mut answer).unwrap();
+            assert!(answer.ends_with(text().as_bytes()));
+            asked.join().unwrap().unwrap();
+        });
 
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
+        let (asker, mut silent) = DoorClient::pair();
+        silent.write_all(b"GET /met").unwrap();
+        assert_eq!(answer_one(&asker, Instant::now(), &text).unwrap_err().kind(), ErrorKind::TimedOut);
+        silent.write_all(b"rics HTTP/1.1\r\n\r\n").unwrap();
+        let (asker, theirs) = DoorClient::pair();
         drop(theirs);
-        assert!(!MetricsAsker::new(Box::new(ours)).proceed(&text).unwrap());
+        assert!(answer_one(&asker, late, &text).is_ok());
     }
 
     #[test]

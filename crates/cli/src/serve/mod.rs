@@ -11,6 +11,7 @@
 //! signals, parent      when to end
 //! sandbox              what is given up before the first client          memory  how many clients its limits admit
 //! cleanup              what is removed at the end
+//! doors                one listener for all who ask: control, stats_socket, metrics_socket
 //! statistics           counters to JSON lines      stats_socket  who gets them
 //! metrics              the same to Prometheus' text          metrics_socket  who gets it      process  figures of our own
 //! names                those of several volumes
@@ -26,6 +27,7 @@ pub mod banner;
 pub mod certificates;
 pub mod cleanup;
 pub mod control;
+pub mod doors;
 pub mod events;
 pub mod expiry;
 pub mod front;

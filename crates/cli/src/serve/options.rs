@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
@@ -134,7 +133,7 @@ impl StatsArgs {
     /// Finds most mistakes before a passphrase is asked for.
     ///
     /// # Errors
-    /// As those of [`start`](Self::start).
+    /// As those of [`bind`](Self::bind).
     pub fn check(&self) -> Result<(), CliError> {
         if let Some(path) = &self.stats {
             unix::check(path)?;
@@ -142,28 +141,35 @@ impl StatsArgs {
         self.metrics.as_ref().map_or(Ok(()), MetricsAddress::check)
     }
 
-    /// Binds what was asked for and tells there what `volumes` do and how their lanes `poll`; where the metrics are.
+    /// Binds what was asked for. Call before rights are given up.
     ///
     /// # Errors
     /// Exit code 5 where another program listens there.
-    pub fn start(
-        &self,
-        volumes: &Volumes,
-        poll: &Arc<OnceLock<Poll>>,
-        mode: Mode,
-        cleanup: &Cleanup,
-    ) -> Result<Option<MetricsAddress>, CliError> {
-        if let Some(path) = &self.stats {
-            StatsSocket::bind(path, mode, self.stats_interval, cleanup)?
-                .start(ServerInfo::new(volumes.clone(), Arc::clone(poll)))?;
+    pub fn bind(&self, mode: Mode, cleanup: &Cleanup) -> Result<StatsSockets, CliError> {
+        let stats = self.stats.as_deref().map(|path| StatsSocket::bind(path, mode, self.stats_interval, cleanup));
+        let metrics = self.metrics.as_ref().map(|place| MetricsSocket::bind(place, mode, cleanup));
+        Ok(StatsSockets { stats: stats.transpose()?, metrics: metrics.transpose()? })
+    }
+}
+
+/// Bound sockets for the statistics.
+pub struct StatsSockets {
+    stats: Option<StatsSocket>,
+    metrics: Option<MetricsSocket>,
+}
+
+impl StatsSockets {
+    /// Tells there what `volumes` do and how their lanes `poll`; where the metrics are.
+    ///
+    /// # Errors
+    /// Exit code 3 where no thread can be started.
+    pub fn start(self, volumes: &Volumes, poll: Poll) -> Result<Option<MetricsAddress>, CliError> {
+        if let Some(socket) = self.stats {
+            socket.start(ServerInfo::new(volumes.clone(), poll))?;
         }
-        let Some(place) = &self.metrics else {
-            return Ok(None);
-        };
-        let socket = MetricsSocket::bind(place, mode, cleanup)?;
-        let place = socket.place.clone();
-        socket.start(volumes.clone())?;
-        Ok(Some(place))
+        let place = self.metrics.as_ref().map(|socket| socket.place.clone());
+        self.metrics.map_or(Ok(()), |socket| socket.start(volumes.clone()))?;
+        Ok(place)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! docs/stats.md describes the lines.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cryptline_serve::lane::Poll;
@@ -104,14 +104,13 @@ impl Operations {
 #[derive(Clone)]
 pub struct ServerInfo {
     volumes: Volumes,
-    /// Not known before anybody is served.
-    poll: Arc<OnceLock<Poll>>,
+    poll: Poll,
     started: Instant,
 }
 
 impl ServerInfo {
     /// One that starts now.
-    pub fn new(volumes: Volumes, poll: Arc<OnceLock<Poll>>) -> Self {
+    pub fn new(volumes: Volumes, poll: Poll) -> Self {
         let started = Instant::now();
         Self { volumes, poll, started }
     }
@@ -155,7 +154,7 @@ impl Sampler {
             version: VERSION,
             uptime_s: seconds(now.duration_since(self.server.started)),
             interval_s: seconds(interval),
-            poll: self.server.poll.get().copied().unwrap_or_default().to_string(),
+            poll: self.server.poll.to_string(),
             exports,
         }
     }
@@ -265,7 +264,7 @@ mod tests {
         let volume = ServedVolume::new("disk".into(), &volume, true).unwrap();
         let started = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
         let volumes = Volumes::new([volume.clone()].into());
-        let mut server = ServerInfo::new(volumes.clone(), Arc::default());
+        let mut server = ServerInfo::new(volumes.clone(), Poll::default());
         server.started = started;
         let mut sampler = Sampler::new(server);
         let meter = volume.stats.connect().unwrap();

@@ -1,7 +1,7 @@
 //! Effect of each command. None of them opens anything: the server has given that right up.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use cryptline_nbd::uri::NbdUri;
 use cryptline_serve::UNANSWERED;
@@ -55,7 +55,7 @@ impl ServerControl {
         Self {
             server: Arc::clone(server),
             volumes: volumes.clone(),
-            statistics: statistics::ServerInfo::new(volumes.clone(), Arc::new(OnceLock::from(poll))),
+            statistics: statistics::ServerInfo::new(volumes.clone(), poll),
             how,
             added: AddedImages::default(),
         }

@@ -1,9 +1,9 @@
 //! One client of the control socket: a line in, a line out, until either side ends.
 
-use std::io::{self, IoSliceMut, Write};
+use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use cryptline_sys::peer_of;
 use rustix::io::Errno;
@@ -12,11 +12,17 @@ use rustix::process::Uid;
 
 use super::wire::{FILES_MAX, LINE_MAX};
 use crate::CliError;
+use crate::serve::doors::DoorClient;
 use crate::serve::events;
+
+/// How long a client may make no room for the next bytes of a reply.
+const REPLY_MAX: Duration = Duration::from_secs(10);
+/// Bytes that it must make room for in that time.
+const PIECE: usize = 32 * 1024;
 
 /// Input of a client.
 pub struct ControlSession<'a> {
-    stream: &'a UnixStream,
+    stream: BorrowedFd<'a>,
     input: Vec<u8>,
     /// Each with the place of the last byte that was received with it: the kernel lets a read end there.
     files: Vec<(usize, OwnedFd)>,
@@ -39,8 +45,8 @@ pub enum InputEnd {
 
 impl<'a> ControlSession<'a> {
     /// Nothing came so far.
-    pub fn new(stream: &'a UnixStream) -> Self {
-        Self { stream, input: Vec::new(), files: Vec::new() }
+    pub fn new(stream: &'a impl AsFd) -> Self {
+        Self { stream: stream.as_fd(), input: Vec::new(), files: Vec::new() }
     }
 
     /// Waits for the next line. What comes behind the last line end is none.
@@ -113,15 +119,15 @@ impl<'a> ControlSession<'a> {
 ///
 /// # Errors
 /// Where the client is gone, or does not read.
-pub fn send(mut stream: &UnixStream, line: &[u8]) -> io::Result<()> {
-    stream.write_all(line)
+pub fn send(client: &DoorClient, line: &[u8]) -> io::Result<()> {
+    line.chunks(PIECE).try_for_each(|piece| client.send(piece, Instant::now() + REPLY_MAX))
 }
 
 /// Verifies that the client may give commands: it is this user, or root. Returns which.
 ///
 /// # Errors
 /// Answer that it gets otherwise.
-pub fn check_user(stream: &UnixStream) -> Result<Uid, CliError> {
+pub fn check_user(stream: impl AsFd) -> Result<Uid, CliError> {
     let ours = rustix::process::geteuid();
     let theirs = peer_of(stream).map(|peer| peer.uid);
     match theirs {
@@ -135,8 +141,8 @@ pub fn check_user(stream: &UnixStream) -> Result<Uid, CliError> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::IoSlice;
-    use std::os::fd::AsFd;
+    use std::io::{IoSlice, Write};
+    use std::os::unix::net::UnixStream;
 
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
