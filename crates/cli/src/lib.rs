@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod again;
 pub mod args;
 mod attached;
 pub mod cmd;

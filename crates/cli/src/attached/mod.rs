@@ -2,12 +2,11 @@
 //!
 //! ```text
 //! attach ─► server ─► state ◄─ devices, detach, recover
-//!    └─► background  └─► watch
+//!    └─► background
 //! ```
 
 pub mod background;
 pub mod orphans;
 pub mod server;
 pub mod state;
-pub mod watch;
 mod words;

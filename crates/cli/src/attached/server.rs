@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, OnceCell};
 use std::ffi::OsString;
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,10 +19,9 @@ use cryptline_serve::stats::ExportStats;
 use cryptline_serve::ublk::{self, Ublk};
 use rustix::fs::Mode;
 
-use super::background;
 use super::state::{self, AttachDriver, DeviceRecord, number_of, start_of};
-use super::watch::ProcessWatch;
 use crate::CliError;
+use crate::again::{self, Starter};
 use crate::output::{complain, print, warn};
 use crate::serve::cleanup::Cleanup;
 use crate::serve::events;
@@ -54,8 +55,8 @@ pub struct AttachWanted<'a> {
     pub arguments: Vec<OsString>,
     /// Where the command line was given.
     pub folder: PathBuf,
-    /// The server leaves the terminal once the device is there.
-    pub in_background: bool,
+    /// Whoever is told of the device, and has the terminal then.
+    pub starter: &'a Starter,
     /// The device is there already, and its server is gone.
     pub recover: Option<PathBuf>,
     /// Options on telling what was done, and where.
@@ -264,7 +265,17 @@ fn stay_in_memory() {
 }
 
 fn announce(path: &str, wanted: &AttachWanted<'_>) -> Result<(), CliError> {
-    if wanted.in_background { background::leave(path) } else { print(&format!("{path}\n")) }
+    if !Starter::is_there() {
+        return print(&format!("{path}\n"));
+    }
+    wanted.starter.leave()?;
+    match wanted.starter.tell(path) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(CliError::device(format!("cannot go to the background: {error}")))
+        }
+        // Where nobody has waited for it, it is there all the same.
+        _ => Ok(()),
+    }
 }
 
 fn state_of(volume: &Volume, wanted: &AttachWanted<'_>, device: PathBuf, queues: u16) -> DeviceRecord {
@@ -377,12 +388,16 @@ impl AttachedDevice {
         }
     }
 
-    /// Has somebody look after a device whose requests would wait for a killed server for ever.
-    fn watch(&self) -> Option<ProcessWatch> {
+    /// Has a companion take an nbd device away when this server was killed, while what is returned stays: the kernel
+    /// waits for ever where nobody is left to answer a request, and only without a disk do requests get errors. A time limit
+    /// would also hit a medium that is merely slow. Of a ublk device the kernel notices.
+    fn watch(&self) -> Option<UnixStream> {
         let Self::Nbd(device) = self else {
             return None;
         };
-        let watch = ProcessWatch::start(&device.path(), device.owner()?);
+        let mut companion = again::this_program();
+        companion.args(["detach", "--after-server", &device.owner()?.to_string(), "--"]).arg(device.path());
+        let watch = again::start_undoing(companion);
         if let Err(error) = &watch {
             warn(&[format!("nobody takes the device away if its server is killed: {error}")]);
         }

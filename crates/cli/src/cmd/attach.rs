@@ -15,6 +15,7 @@ use cryptline_serve::{kernel_nbd, ublk};
 use rustix::thread::CapabilitySet;
 
 use crate::CliError;
+use crate::again::Starter;
 use crate::args::{KeyArgs, TableArgument, TargetArgs, choice};
 use crate::attached::background;
 use crate::attached::server::{self, AttachWanted};
@@ -114,10 +115,6 @@ pub struct AttachArgs {
     #[command(flatten)]
     pub log: LogArgs,
 
-    /// We are the server that another process waits for.
-    #[arg(long, hide = true)]
-    pub detached_child: bool,
-
     /// The device is there already: `--recover` has started us.
     #[arg(long, hide = true, value_name = "DEVICE")]
     pub recover_device: Option<PathBuf>,
@@ -195,15 +192,12 @@ pub fn run(args: &AttachArgs) -> Result<ExitCode, CliError> {
     if let (true, Some(device)) = (args.recover, &args.target) {
         return recover::run(Path::new(device), args.replace);
     }
-    let ended = attach(args);
-    if args.detached_child {
-        return ended.or_else(|error| background::fail(&error));
-    }
-    ended
+    let starter = Starter::find()?;
+    attach(args, &starter).or_else(|error| starter.fail(error))
 }
 
-fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
-    let is_server = args.foreground || args.detached_child;
+fn attach(args: &AttachArgs, starter: &Starter) -> Result<ExitCode, CliError> {
+    let is_server = args.is_server();
     // Before there are other threads, of which the kernel has some for rings.
     let has_own_mounts = is_server && server::see_mounts_of_its_own();
     args.log.begin(false);
@@ -230,7 +224,7 @@ fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
         target: volume.info().source.clone(),
         arguments: if is_secret { Vec::new() } else { arguments().collect() },
         folder: std::env::current_dir().unwrap_or_default(),
-        in_background: args.detached_child,
+        starter,
         recover: args.recover_device.clone(),
         statistics: &args.statistics,
         has_own_mounts,
@@ -239,6 +233,11 @@ fn attach(args: &AttachArgs) -> Result<ExitCode, CliError> {
 }
 
 impl AttachArgs {
+    /// Tells if this process serves, and does not only start who does.
+    fn is_server(&self) -> bool {
+        self.foreground || Starter::is_there()
+    }
+
     /// Bytes of a block of the device: as dm-crypt would have it, unless another was asked for. Partition tables count
     /// in blocks.
     fn block(&self, volume: &Volume) -> u32 {
@@ -250,7 +249,7 @@ impl AttachArgs {
         if self.target.is_some() && self.volume.table.is_some() {
             return Err(CliError::parameters("use either a TARGET or --table, which names its device itself"));
         }
-        if let (Some(table), false) = (&self.volume.table, self.foreground || self.detached_child) {
+        if let (Some(table), false) = (&self.volume.table, self.is_server()) {
             table.check_for_background()?;
         }
         self.statistics.check()?;

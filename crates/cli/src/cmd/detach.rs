@@ -14,6 +14,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::CliError;
+use crate::again;
 use crate::attached::orphans;
 use crate::attached::state::{self, AttachDriver, DeviceRecord, number_of};
 use crate::output::warn;
@@ -148,13 +149,18 @@ fn check_unused(device: &Path, force: bool) -> Result<(), CliError> {
 
 /// For a server that was killed; nobody hears why it fails. What is known of the device stays, for whoever detaches it.
 fn after_server(device: &Path, server: u32) -> Result<(), CliError> {
-    super::mount::input_to_its_end();
+    again::server_of_companion().map(|server| again::wait_for_end(&server)).map_err(no_server)?;
     if let Some(index) = number_of(device)
         && kernel_nbd::owner(index).is_ok_and(|owner| owner == Some(server))
     {
         let _ = kernel_nbd::detach(index);
     }
     Ok(())
+}
+
+/// For a companion that somebody else has started.
+pub fn no_server(error: io::Error) -> CliError {
+    CliError::parameters(format!("standard input: {error}"))
 }
 
 /// A process that may be another by now is told nothing.

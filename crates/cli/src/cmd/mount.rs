@@ -30,9 +30,10 @@ use self::names::Names;
 use self::place::MountPoint;
 use super::detach::mount::of_mount;
 use crate::CliError;
+use crate::again::Starter;
 use crate::args::TableArgument;
 use crate::error::ZONED_ADVICE;
-use crate::serve::background::{self, Starter};
+use crate::serve::background;
 use crate::serve::banner::{Banner, volume_lines};
 use crate::serve::front::{BoundFront, ServedVolume, check_queues, queues_to_be_had};
 use crate::serve::log::LineCounter;
@@ -41,7 +42,7 @@ use crate::serve::options::FrontArgs;
 use crate::serve::sandbox::Needs;
 use crate::verb::{FUSE, Group, NOTIFY_SOCKET, UNIT, Verb};
 
-pub(super) use self::janitor::{input_to_its_end, say_unmounted};
+pub(super) use self::janitor::UNMOUNTED;
 
 /// How long requests may take that were taken before the end.
 const GRACE: Duration = Duration::from_secs(5);
@@ -137,10 +138,6 @@ pub struct MountOptions {
     /// Linux 6.14 and, as root, echo 1 >/sys/module/fuse/parameters/enable_uring
     #[arg(long)]
     pub fuse_uring: bool,
-
-    /// Where to say that the mount is there
-    #[arg(long, hide = true, value_name = "FD")]
-    pub ready_fd: Option<u32>,
 }
 
 /// Serves until told to stop, or unmounted.
@@ -158,12 +155,12 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
     }
     let (place, found) = MountPoint::find(point)?;
     args.check_files(&place)?;
-    if !args.mount.foreground && args.mount.ready_fd.is_none() {
+    if !args.mount.foreground && !Starter::is_there() {
         let table = args.front.volume.table.as_ref();
         table.map_or(Ok(()), TableArgument::check_for_background)?;
         return background::run();
     }
-    let starter = Starter::find(args.mount.ready_fd)?;
+    let starter = Starter::find()?;
     let front = BoundFront::begin(&args.front, targets)?;
     let names = Names::new(&args.mount.name, targets, place.over)?;
     place.check_targets(targets, args.front.volume.header.as_deref())?;
@@ -194,7 +191,7 @@ pub fn run(args: &mut MountArgs) -> Result<ExitCode, CliError> {
         error => CliError::device(error.to_string()),
     })?;
     front.serve(|stop| {
-        starter.tell(stop);
+        starter.tell_of_clients(stop);
         let flushed = serve(session, stop, janitor, &mut mount);
         last_word.say(matches!(flushed, Ok(Ok(()))));
         flushed

@@ -22,10 +22,11 @@ use cryptline_serve::lane::Poll;
 use cryptline_serve::nbd::{CurrentTls, Export, Exports, NbdServer, NbdServerOptions};
 
 use crate::CliError;
+use crate::again::Starter;
 use crate::error::ZONED_ADVICE;
 use crate::output::{is_quiet, warn};
 use crate::serve::activation;
-use crate::serve::background::{self, BackgroundArgs, Starter};
+use crate::serve::background::{self, BackgroundArgs};
 use crate::serve::banner::Banner;
 use crate::serve::certificates::{self, Renewable};
 use crate::serve::control::{ControlSocket, HowServed, ServerControl};
@@ -197,7 +198,7 @@ pub fn run(args: &mut ServeArgs) -> Result<ExitCode, CliError> {
         args.background.check(&args.front, args.server.run.as_ref())?;
         return background::run();
     }
-    let starter = Starter::find(args.background.ready_fd)?;
+    let starter = Starter::find()?;
     let front = BoundFront::begin(&args.front, &args.targets)?.counting(args.server.control.is_some());
     let passed = activation::take()?;
     args.check(passed.is_some())?;
@@ -257,7 +258,7 @@ pub fn run(args: &mut ServeArgs) -> Result<ExitCode, CliError> {
         socket.start(ServerControl::new(&server, volumes, front.poll(), how))?;
     }
     front.serve(|stop| {
-        starter.tell(stop);
+        starter.tell_of_clients(stop);
         server
             .run(&sockets.listeners, stop)
             .map_err(|error| CliError::device(format!("cannot accept clients: {error}")))

@@ -18,9 +18,10 @@ use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
 
 use crate::CliError;
+use crate::again::Starter;
 use crate::error::ZONED_ADVICE;
 use crate::output::{is_quiet, print};
-use crate::serve::background::{self, BackgroundArgs, Starter};
+use crate::serve::background::{self, BackgroundArgs};
 use crate::serve::banner::Banner;
 use crate::serve::events;
 use crate::serve::front::{BoundFront, OpenedFront, ServedVolume, check_queues};
@@ -147,7 +148,7 @@ pub fn run(args: &mut VhostUserArgs) -> Result<ExitCode, CliError> {
         args.background.check(&args.front, args.device.run.as_ref())?;
         return background::run();
     }
-    let starter = Starter::find(args.background.ready_fd)?;
+    let starter = Starter::find()?;
     let targets = match &args.device.blk_file {
         Some(path) => std::slice::from_ref(path),
         None => &args.targets,
@@ -188,7 +189,7 @@ pub fn run(args: &mut VhostUserArgs) -> Result<ExitCode, CliError> {
         let server =
             VhostServer::new(disks, options(backend, poll)).map_err(|error| CliError::device(error.to_string()))?;
         let failed = |error| CliError::device(format!("cannot serve virtual machines: {error}"));
-        starter.tell(stop);
+        starter.tell_of_clients(stop);
         server.run(stop).map_err(failed)
     })
 }

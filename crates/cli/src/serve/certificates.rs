@@ -1,7 +1,7 @@
 //! Certificates that are read again while the server runs.
 //!
 //! The sandbox forbids opening files, and the server's user may not be the one who may read the key. So another
-//! process reads: this program again, started before the server gives up its rights. It does nothing but answer
+//! process reads: a companion (`again.rs`), started before the server gives up its rights. It does nothing but answer
 //! the number of a file with what is in it, and ends with the server.
 //!
 //! ```text
@@ -11,12 +11,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -29,6 +27,7 @@ use zeroize::Zeroizing;
 use super::expiry;
 use super::signals::Reload;
 use crate::CliError;
+use crate::again;
 use crate::output::warn;
 
 /// Longest file. A chain of certificates has some thousand bytes.
@@ -163,11 +162,7 @@ fn read_again(
 }
 
 /// The process that reads, from the server's side.
-struct CertificateReader {
-    socket: UnixStream,
-    /// Nobody waits for it: it ends after us.
-    _process: Child,
-}
+struct CertificateReader(UnixStream);
 
 enum CertificateTrouble {
     File(io::Error),
@@ -176,23 +171,14 @@ enum CertificateTrouble {
 
 impl CertificateReader {
     fn start(directory: &Path) -> io::Result<Self> {
-        let (ours, theirs) = UnixStream::pair()?;
-        ours.set_read_timeout(Some(PATIENCE))?;
-        ours.set_write_timeout(Some(PATIENCE))?;
-        let process = Command::new("/proc/self/exe")
-            // For lists of processes.
-            .arg0("cryptline")
-            .args(["certs", "--to-server", "--"])
-            .arg(directory)
-            .env_clear()
-            .current_dir("/")
-            // What is sent to all processes of a terminal is not meant for it.
-            .process_group(0)
-            .stdin(OwnedFd::from(theirs))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        Ok(Self { socket: ours, _process: process })
+        let mut companion = again::this_program();
+        companion.args(["certs", "--to-server", "--"]).arg(directory).env_clear();
+        // What is sent to all processes of a terminal is not meant for it.
+        companion.process_group(0);
+        let socket = again::start_companion(companion)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self(socket))
     }
 
     fn read(&self, path: &Path) -> Result<Zeroizing<Vec<u8>>, CertificateTrouble> {
@@ -204,7 +190,7 @@ impl CertificateReader {
     }
 
     fn ask(&self, number: u8) -> io::Result<Result<Zeroizing<Vec<u8>>, Errno>> {
-        let mut socket = &self.socket;
+        let mut socket = &self.0;
         socket.write_all(&[number])?;
         let (error, len) = (word(socket)?, word(socket)?);
         let len = usize::try_from(len).unwrap_or(usize::MAX);
@@ -229,7 +215,7 @@ fn word(mut socket: &UnixStream) -> io::Result<u32> {
 /// In that process: answers whoever has the other end of standard input, until nobody has.
 pub fn answer(directory: &Path) -> io::Result<()> {
     crate::harden::protect_process();
-    let socket = UnixStream::from(rustix::io::dup(rustix::stdio::stdin())?);
+    let socket = again::server_of_companion()?;
     loop {
         let mut number = [0];
         if (&socket).read(&mut number)? == 0 {
@@ -279,8 +265,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
         (&theirs).write_all(answer).unwrap();
-        let process = Command::new("true").spawn().unwrap();
-        let reader = CertificateReader { socket: ours, _process: process };
+        let reader = CertificateReader(ours);
         let theirs = stays.then_some(theirs);
         let answer = reader.ask(0);
         drop(theirs);

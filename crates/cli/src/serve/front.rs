@@ -10,6 +10,7 @@
 //! ```
 
 use std::ffi::{OsStr, OsString};
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
@@ -22,7 +23,6 @@ use cryptline_serve::{Flushed, StopHandle};
 use cryptline_sys::Ring;
 
 use super::backend::WorkingBackend;
-use super::background;
 use super::banner::{Banner, CommonFacts};
 use super::cleanup::Cleanup;
 use super::events;
@@ -160,7 +160,7 @@ pub struct Entered<'a> {
     captive: Option<Captive>,
     /// All but its first lines, which have been said.
     banner: Banner,
-    /// Standard output is a terminal, or whoever started this server has one.
+    /// Standard output is a terminal.
     is_read: bool,
     stop: StopHandle,
     stopper: Stopper,
@@ -306,7 +306,7 @@ impl<'a> OpenedFront<'a> {
         let volumes = Volumes::new(Arc::clone(&self.volumes));
         let sockets = self.options.statistics.bind(self.options.socket_mode, &self.cleanup)?;
         // Nobody may ask the terminal once the sandbox is there.
-        let is_read = background::is_read_by_a_person();
+        let is_read = std::io::stdout().is_terminal();
         if !banner.quiet && command.is_none() {
             print(&banner.places())?;
         }

@@ -1,7 +1,7 @@
 //! `--metrics ADDRESS`: HTTP/1.1 for a Prometheus that asks for `/metrics`.
 //!
-//! Who does not ask or read in time is sent away, and whoever has not asked yet gives way to one more: neither the server's
-//! clients nor other askers notice.
+//! An asker that does not ask or read in time is sent away, and one that has not asked yet gives way to one more: neither
+//! the server's clients nor other askers notice.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -143,8 +143,13 @@ impl DoorSession for MetricsSession {
     const SILENT_GIVE_WAY: bool = true;
 
     fn serve(self: &Arc<Self>, asker: &DoorClient) {
+        let text = || {
+            // Whoever has asked keeps its seat.
+            asker.set_busy(true);
+            metrics::text(&self.volumes.now(), &self.process)
+        };
         // Whether it hears the answer is its own affair.
-        let _ = answer_one(asker, Instant::now() + ASKER_MAX, &|| metrics::text(&self.volumes.now(), &self.process));
+        let _ = answer_one(asker, Instant::now() + ASKER_MAX, &text);
     }
 }
 
@@ -156,7 +161,6 @@ fn answer_one(asker: &DoorClient, deadline: Instant, text: &dyn Fn() -> String) 
         let length = asker.receive(&mut bytes, deadline)?;
         head.extend_from_slice(&bytes[..length]);
         if let Some(answer) = answer(&head, length == 0, text) {
-            asker.set_busy(true);
             return asker.send(&answer, deadline);
         }
         if length == 0 {

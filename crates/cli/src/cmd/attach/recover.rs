@@ -69,7 +69,7 @@ pub fn run(device: &Path, replaces: bool) -> Result<ExitCode, CliError> {
     while let Some(argument) = given.next() {
         if argument == background::RECOVER {
             given.next();
-        } else if argument != background::OPTION {
+        } else if argument != background::OF_EARLIER {
             arguments.push(argument.into());
         }
     }

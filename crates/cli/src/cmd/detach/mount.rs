@@ -6,14 +6,16 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cryptline_serve::fuse::{self, LastFlush, MountError, Waiter};
 use rustix::io::Errno;
 
+use super::no_server;
 use crate::CliError;
+use crate::again;
 use crate::cmd::mount::{self, holders};
 
 /// How long the server may take for its last flush, and then for its end.
@@ -48,14 +50,16 @@ pub fn unmount(place: &Path, lazy: bool) -> Result<(), CliError> {
 /// Exit code 4 where there is no such folder.
 pub fn unmount_at_end_of_input(place: &Path) -> Result<(), CliError> {
     let point = &whole(place)?;
-    let identity = mount::input_to_its_end();
+    let mut server = again::server_of_companion().map_err(no_server)?;
+    let identity = again::wait_for_end(&server);
     let mut ended = fuse::unmount(point, false, Some(&identity));
     if let Err(MountError::Busy | MountError::Helper(_)) = ended {
         // It will be gone when nobody uses it.
         ended = fuse::unmount(point, true, Some(&identity));
     }
     if let Ok(()) | Err(MountError::NotMounted) = ended {
-        mount::say_unmounted();
+        // Where the server is gone, nobody needs to know.
+        let _ = server.write_all(mount::UNMOUNTED);
     }
     Ok(())
 }

@@ -57,6 +57,8 @@ const ALWAYS: &[i64] = &[
     libc::SYS_statx,
     libc::SYS_newfstatat,
     libc::SYS_dup,
+    // A server in the background leaves its output once it is there.
+    libc::SYS_dup3,
     libc::SYS_close,
     // What the server made, removed at the end; Landlock says where.
     libc::SYS_unlinkat,
@@ -122,7 +124,8 @@ const ALWAYS: &[i64] = &[
 
 /// The same by the names that older architectures have for them.
 #[cfg(target_arch = "x86_64")]
-const ALWAYS_HERE: &[i64] = &[libc::SYS_poll, libc::SYS_epoll_wait, libc::SYS_unlink, libc::SYS_rmdir, libc::SYS_time];
+const ALWAYS_HERE: &[i64] =
+    &[libc::SYS_poll, libc::SYS_epoll_wait, libc::SYS_unlink, libc::SYS_rmdir, libc::SYS_time, libc::SYS_dup2];
 #[cfg(not(target_arch = "x86_64"))]
 const ALWAYS_HERE: &[i64] = &[];
 
