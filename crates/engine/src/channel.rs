@@ -56,10 +56,10 @@ impl Channel {
         Ok(Self { ring, queue, others })
     }
 
-    /// Makes `count` buffers of `len` bytes, registered with the kernel where that is possible.
+    /// Makes `count` buffers of `len` bytes, registered with the kernel with the first transfer where that is possible.
     pub fn buffers(&mut self, len: usize, count: usize) -> io::Result<Arc<Arena>> {
         let arena = Arena::new(len, count)?;
-        self.ring.register(&arena);
+        self.ring.register_when_used(&arena);
         Ok(arena)
     }
 

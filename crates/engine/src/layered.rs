@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A layer says what it does with a request; the shell has the queues below, the table of what is there, the steps to be
-//! sent and what has ended. Nothing here allocates once the queue is open.
+//! sent and what has ended. Its tables grow to what was
+//! ever in them at a time; from then on, nothing here allocates.
 //!
 //! * A request is in one place: below, with the layer, among the steps, or among what has ended.
 //! * A request that goes through and finds no place below ends with [`Fault::Busy`]. A step that finds none is tried
@@ -150,10 +151,9 @@ pub(crate) struct Layered<L: Layer> {
 impl<L: Layer> Layered<L> {
     /// A queue of `layer`, with queues into the devices below it; at most `most` requests and steps are there at a time.
     pub fn new(layer: L, lower: Vec<GatedQueue>, most: usize) -> Self {
-        let send = VecDeque::with_capacity(most);
-        let done = Vec::with_capacity(most);
+        let (send, done) = (VecDeque::new(), Vec::new());
         let out = LayerOut { next: None, send, done, room: most, polls: false, awake: false, wake_by: None };
-        Self { layer, lower, below: InFlight::new(most), out, again: VecDeque::with_capacity(most) }
+        Self { layer, lower, below: InFlight::new(most), out, again: VecDeque::new() }
     }
 
     /// Passes a request down; what it came back with, where it has ended at once. There is a place for it.

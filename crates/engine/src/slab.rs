@@ -1,5 +1,6 @@
-//! A fixed table of things in flight. Made once; taking and freeing a place never allocates. Places that were never taken
-//! cost nothing: neither time when the table is made or looked through, nor memory that is touched.
+//! A table of things in flight, with a bound. It grows to as many as were ever there at a time; from then on, taking and
+//! freeing a place allocates nothing. Places that were never taken cost nothing: neither memory nor time when the table is
+//! looked through.
 
 /// Holds at most as many values as it was made for.
 pub struct Slab<T> {
@@ -14,7 +15,7 @@ impl<T> Slab<T> {
     /// A table of `capacity` places.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self { capacity, places: Vec::with_capacity(capacity), free: Vec::with_capacity(capacity) }
+        Self { capacity, places: Vec::new(), free: Vec::new() }
     }
 
     /// Puts a value into a free place; gives it back where there is none.

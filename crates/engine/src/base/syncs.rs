@@ -102,8 +102,8 @@ pub(super) struct Syncs<T> {
 }
 
 impl<T> Syncs<T> {
-    pub fn new(depth: usize) -> Self {
-        Self { oldest: 0, ended: VecDeque::with_capacity(depth), held: VecDeque::with_capacity(depth) }
+    pub fn new() -> Self {
+        Self { oldest: 0, ended: VecDeque::new(), held: VecDeque::new() }
     }
 
     /// Begins a sync; its number.
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn success_waits_for_what_was_under_way_at_its_end_and_for_nothing_later() {
-        let mut syncs = Syncs::new(4);
+        let mut syncs = Syncs::new();
         let [a, b, c] = [(); 3].map(|()| syncs.begin());
         syncs.end(b);
         syncs.hold('b');
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn success_that_overlaps_nothing_does_not_wait() {
-        let mut syncs = Syncs::new(1);
+        let mut syncs = Syncs::new();
         for round in 0..3 {
             let number = syncs.begin();
             syncs.end(number);
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn sync_that_ends_twice_or_was_never_begun_moves_nothing() {
-        let mut syncs = Syncs::new(4);
+        let mut syncs = Syncs::new();
         let [a, b] = [(); 2].map(|()| syncs.begin());
         syncs.end(b + 1);
         syncs.end(b);

@@ -329,13 +329,14 @@ impl Load {
         self.run(200);
     }
 
-    /// Measures what requests use. Where they are made `alone`, a round in which the kernel's workers had a part does
-    /// not count while there are others left: a disk that others use too may have no place for a request just then.
+    /// Measures what requests use. A round does not count while there are others left if a table has grown in it, since more
+    /// was under way than ever before: what each request takes is in every round. Nor does, where they are made `alone`,
+    /// one in which the kernel's workers had a part: a disk that others use too may have no place for a request just then.
     fn measure(&mut self, alone: bool) -> Used {
         for _ in 1..TRIES {
             let used = self.measure_once();
             let is_disturbed = used.tasks.iter().any(|task| task.starts_with(KERNEL_WORKER));
-            if !alone || !is_disturbed {
+            if used.heap_calls == 0 && (!alone || !is_disturbed) {
                 return used;
             }
         }

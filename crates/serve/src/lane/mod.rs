@@ -19,9 +19,10 @@
 //! owes, turns between long and short jobs, stopping when nobody waits for the answers, the meter.
 //!
 //! The way of a 4 KiB read: [`Wire::take`] → `pump` → gate, crypt, file → `complete` → [`Wire::give`],
-//! [`Wire::end`] → [`Wire::arm`]. All memory is allocated when the lane starts: [`JOBS_MAX`] jobs and the
-//! two arenas of its [`LaneRoom`]. A wire takes a request only while there is a free job, so nothing has to
-//! wait in the middle of one. Between two chunks the lane looks at its [`Orders`] and for its peer, so that
+//! [`Wire::end`] → [`Wire::arm`]. Memory is bounded from the start: [`JOBS_MAX`] jobs and the two arenas of
+//! its [`LaneRoom`]. Tables grow to what was under way at a time, so that a lane that has nothing to do
+//! holds little; after that nothing is allocated. A wire takes a request only while there is a free job, so
+//! nothing has to wait in the middle of one. Between two chunks the lane looks at its [`Orders`] and for its peer, so that
 //! neither the length of a request nor the speed of the medium delays a stop.
 //!
 //! Requests that were taken are finished as long as replies can be sent, even to a client that has closed only its
@@ -130,11 +131,11 @@ impl<W: Wire> Lane<W> {
             channel,
             wire,
             jobs: Slab::new(JOBS_MAX),
-            pending: VecDeque::with_capacity(JOBS_MAX),
+            pending: VecDeque::new(),
             begun_unwatched: 0,
             unlooked: 0,
             room: LaneRoom::new(small, large, JOBS_MAX),
-            done: Vec::with_capacity(RING_DEPTH as usize),
+            done: Vec::new(),
             orders,
             awaits_reads: gate.traits().awaits_reads || others.iter().any(|gate| gate.traits().awaits_reads),
             meters,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use cryptline_engine::{Buffer, Fault, Gate, Ring};
 use cryptline_nbd::{ExportLimits, NbdError};
 
-use crate::lane::{Brought, JOBS_MAX, JobId, LARGE_COUNT, LaneRoom, Wire, WireInput, WriteChunk};
+use crate::lane::{Brought, JobId, LaneRoom, Wire, WireInput, WriteChunk};
 use crate::net::{Connected, NetTransport};
 use crate::stats::LaneMeter;
 
@@ -116,8 +116,7 @@ impl NbdWire {
             terms,
             expect: Expect::Header,
             reads: 0,
-            // Every buffer of the lane.
-            parts: Vec::with_capacity(JOBS_MAX + LARGE_COUNT),
+            parts: Vec::new(),
             closing: false,
             breach: None,
         })

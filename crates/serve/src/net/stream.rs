@@ -9,6 +9,9 @@ use rustls::{ServerConfig, ServerConnection};
 use super::Socket;
 use super::tls::why_refused;
 
+/// Bytes read at a time.
+const PIECE: usize = 4096;
+
 /// A connection that is being negotiated. It ends at its deadline, whatever the peer does.
 pub(crate) struct TimedStream {
     timed: DeadlineSocket,
@@ -42,13 +45,16 @@ impl TimedStream {
 
     /// Reads what is there behind `input`, and waits where there is nothing. 0 at the end.
     pub fn read_some(&mut self, input: &mut Vec<u8>) -> io::Result<usize> {
-        let mut piece = [0; 4096];
-        let len = match &mut self.tls {
-            Some(tls) => rustls::Stream::new(tls, &mut self.timed).read(&mut piece)?,
-            None => self.timed.read(&mut piece)?,
+        let before = input.len();
+        // Not on the stack: the lane that follows would keep those pages.
+        input.resize(before + PIECE, 0);
+        let piece = &mut input[before..];
+        let read = match &mut self.tls {
+            Some(tls) => rustls::Stream::new(tls, &mut self.timed).read(piece),
+            None => self.timed.read(piece),
         };
-        input.extend_from_slice(&piece[..len]);
-        Ok(len)
+        input.truncate(before + read.as_ref().unwrap_or(&0));
+        read
     }
 
     /// Goes over to TLS, whose first bytes may have been read already.

@@ -25,9 +25,11 @@ impl BatchPart {
     }
 }
 
-/// An ordered list of bytes to send; owns the payload buffers until they are sent. All its
-/// memory is allocated when it is made.
+/// An ordered list of bytes to send; owns the payload buffers until they are sent. Its tables grow
+/// to what was ever in it at a time, and it has bounds for that.
 pub struct SendBatch {
+    header_bytes_max: usize,
+    parts_max: usize,
     headers: Vec<u8>,
     parts: Vec<BatchPart>,
     vectors: Vec<libc::iovec>,
@@ -46,11 +48,12 @@ impl SendBatch {
     /// kernel's `UIO_MAXIOV`).
     #[must_use]
     pub fn new(header_bytes: usize, parts: usize) -> Box<Self> {
-        let parts = parts.min(1024);
         Box::new(Self {
-            headers: Vec::with_capacity(header_bytes),
-            parts: Vec::with_capacity(parts),
-            vectors: Vec::with_capacity(parts),
+            header_bytes_max: header_bytes,
+            parts_max: parts.min(1024),
+            headers: Vec::new(),
+            parts: Vec::new(),
+            vectors: Vec::new(),
             // SAFETY: `msghdr` is a plain C structure for which all-zero bytes are valid.
             message: unsafe { std::mem::zeroed() },
             total: 0,
@@ -61,8 +64,7 @@ impl SendBatch {
     /// Tells if `header_bytes` more bytes of headers in `parts` more pieces fit.
     #[must_use]
     pub fn has_room(&self, header_bytes: usize, parts: usize) -> bool {
-        self.headers.len() + header_bytes <= self.headers.capacity()
-            && self.parts.len() + parts <= self.parts.capacity()
+        self.headers.len() + header_bytes <= self.header_bytes_max && self.parts.len() + parts <= self.parts_max
     }
 
     /// Appends a copy of `bytes`. The caller has asked [`has_room`](Self::has_room).
@@ -196,7 +198,7 @@ mod tests {
         assert_eq!(rest(&batch), b"gh");
         assert!(batch.advance(2));
         assert_eq!(batch.remaining(), 0);
-        assert!(batch.has_room(64, 8));
+        assert!(batch.has_room(64, 8) && !batch.has_room(65, 8) && !batch.has_room(64, 9));
     }
 
     #[test]

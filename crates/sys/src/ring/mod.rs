@@ -127,6 +127,8 @@ pub struct Ring {
     free_slots: Vec<u32>,
     inboxes: Vec<VecDeque<RingDone>>,
     registered: Option<RegisteredArena>,
+    /// To be registered with the first transfer of its buffers.
+    unregistered: Option<Arc<Arena>>,
     transfer_limit: usize,
     /// When the next `wait` must return, if nothing else ends it.
     wake_by: Option<Instant>,
@@ -151,25 +153,24 @@ impl Ring {
     /// A ring for at most `depth` operations in flight.
     pub fn new(choice: BackendChoice, depth: u32) -> io::Result<Self> {
         let engine = match choice {
-            BackendChoice::Syscalls => RingEngine::Syscalls(Syscalls::new(depth)),
-            BackendChoice::Simulated(kernel) => RingEngine::Simulated(Box::new(Simulated::new(kernel, depth))),
+            BackendChoice::Syscalls => RingEngine::Syscalls(Syscalls::default()),
+            BackendChoice::Simulated(kernel) => RingEngine::Simulated(Box::new(Simulated::new(kernel))),
             BackendChoice::IoUring => RingEngine::Uring(Box::new(Uring::new(depth)?)),
             BackendChoice::WideIoUring => RingEngine::Uring(Box::new(Uring::wide(depth)?)),
-            BackendChoice::Auto => Uring::new(depth).map_or_else(
-                |_| RingEngine::Syscalls(Syscalls::new(depth)),
-                |uring| RingEngine::Uring(Box::new(uring)),
-            ),
+            BackendChoice::Auto => Uring::new(depth)
+                .map_or_else(|_| RingEngine::Syscalls(Syscalls::default()), |uring| RingEngine::Uring(Box::new(uring))),
         };
         Ok(Self {
             engine,
             files: Vec::new(),
             commanded: Vec::new(),
             depth: depth as usize,
-            slots: Vec::with_capacity(depth as usize),
-            free_slots: Vec::with_capacity(depth as usize),
+            slots: Vec::new(),
+            free_slots: Vec::new(),
             inboxes: Vec::new(),
             registered: None,
-            finished: Vec::with_capacity(depth as usize),
+            unregistered: None,
+            finished: Vec::new(),
             transfer_limit: usize::MAX,
             wake_by: None,
             sleeper: None,
@@ -192,16 +193,6 @@ impl Ring {
             RingEngine::Syscalls(_) => Backend::Syscalls,
             RingEngine::Simulated(simulated) => Backend::Simulated(simulated.simulation),
         }
-    }
-
-    /// Registers an arena's memory with the kernel, so that file I/O on its buffers need not pin
-    /// pages each time. One arena a ring. `false` where the engine has no such thing, `RLIMIT_MEMLOCK` is too low, or
-    /// other arenas of this process have all of it that is not for rings; I/O then works all the same.
-    pub fn register(&mut self, arena: &Arc<Arena>) -> bool {
-        if let (RingEngine::Uring(uring), None) = (&self.engine, &self.registered) {
-            self.registered = RegisteredArena::take(arena).filter(|taken| uring.register(&taken.arena));
-        }
-        self.registered.is_some()
     }
 
     /// Makes a file or socket known; it stays open as long as the ring.
@@ -237,7 +228,7 @@ impl Ring {
     /// A new inbox for completions.
     pub fn add_source(&mut self) -> RequestSource {
         let id = RequestSource(u16::try_from(self.inboxes.len()).expect("fewer than 2^16 sources"));
-        self.inboxes.push(VecDeque::with_capacity(self.depth));
+        self.inboxes.push(VecDeque::new());
         id
     }
 
@@ -263,6 +254,9 @@ impl Ring {
         let entry = self.slots[slot as usize].insert(InKernel { source, mark, io, unbegun_since: None });
         let at_once = match &mut self.engine {
             RingEngine::Uring(uring) => {
+                if let Some(arena) = self.unregistered.take_if(|arena| entry.io.transfers(arena)) {
+                    self.registered = RegisteredArena::register(&arena, uring);
+                }
                 uring.push(slot, fd, &mut entry.io, self.registered.as_ref().map(|it| &it.arena));
                 None
             }

@@ -1,9 +1,11 @@
 //! Operations of a ring.
 
+use std::sync::Arc;
+
 use super::{FileId, ReceiveBatch, SendBatch};
-use crate::Buffer;
 use crate::fuse::FuseEntry;
 use crate::ublk::UblkCommand;
+use crate::{Arena, Buffer};
 
 /// Operations on allocated space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +137,11 @@ impl Io {
             Self::Fuse(entry) => Some(entry.mark()),
             _ => None,
         }
+    }
+
+    /// Tells if it is a transfer between a file and a buffer of `arena`.
+    pub(super) fn transfers(&self, arena: &Arc<Arena>) -> bool {
+        matches!(self, Self::Read { buffer, .. } | Self::Write { buffer, .. } if buffer.belongs_to(arena))
     }
 
     /// Tells if the kernel gives it back only when the ring is closed, and cancels it before under no circumstances.

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Resource, getrlimit};
 
+use super::uring::Uring;
+use super::{Ring, RingEngine};
 use crate::Arena;
 
 /// Most bytes that all arenas of a process may lock.
@@ -23,12 +25,33 @@ pub(super) struct RegisteredArena {
     locked: &'static AtomicUsize,
 }
 
+impl Ring {
+    /// Registers an arena's memory with the kernel, so that file I/O on its buffers need not pin
+    /// pages each time. One arena a ring. `false` where the engine has no such thing, `RLIMIT_MEMLOCK` is too low, or
+    /// other arenas of this process have all of it that is not for rings; I/O then works all the same.
+    pub fn register(&mut self, arena: &Arc<Arena>) -> bool {
+        if let (RingEngine::Uring(uring), None) = (&self.engine, &self.registered) {
+            self.registered = RegisteredArena::register(arena, uring);
+        }
+        self.registered.is_some()
+    }
+
+    /// The same with the first transfer between a file and one of the arena's buffers: all of its memory is there and
+    /// locked from then on, which a ring that has nothing to do should not cost.
+    pub fn register_when_used(&mut self, arena: &Arc<Arena>) {
+        match &self.engine {
+            RingEngine::Uring(uring) if uring.registers_at_work() => self.unregistered = Some(Arc::clone(arena)),
+            _ => _ = self.register(arena),
+        }
+    }
+}
+
 impl RegisteredArena {
-    /// Takes the share of `arena`, if there is as much left.
-    pub fn take(arena: &Arc<Arena>) -> Option<Self> {
+    /// Takes the share of `arena`, if there is as much left, and registers it.
+    pub fn register(arena: &Arc<Arena>, uring: &Uring) -> Option<Self> {
         let limit = getrlimit(Resource::Memlock).current;
         let most = limit.map_or(usize::MAX, |limit| usize::try_from(limit / 2).unwrap_or(usize::MAX));
-        Self::of(arena, most.min(SHARE_MAX), &LOCKED)
+        Self::of(arena, most.min(SHARE_MAX), &LOCKED).filter(|taken| uring.register(&taken.arena))
     }
 
     fn of(arena: &Arc<Arena>, most: usize, locked: &'static AtomicUsize) -> Option<Self> {

@@ -67,15 +67,45 @@ fn registered_arena_gives_the_same_bytes() {
     let mut ring = Ring::new(BackendChoice::Auto, 16).unwrap();
     let arena = Arena::new(4096, 4).unwrap();
     ring.register(&arena);
+    writes_and_reads(&mut ring, &arena);
+}
+
+#[test]
+fn arena_is_registered_with_the_first_transfer_of_its_buffers_and_while_something_is_in_flight() {
+    let mut ring = Ring::new(BackendChoice::Auto, 16).unwrap();
+    let RingEngine::Uring(uring) = &ring.engine else {
+        return crate::skip("there is no io_uring");
+    };
+    let at_work = uring.registers_at_work();
+    let arena = Arena::new(4096, 4).unwrap();
+    ring.register_when_used(&arena);
+    let is_registered = |ring: &Ring| ring.backend() == Backend::IoUring { fixed_buffers: true };
+    if !at_work {
+        return crate::skip("a kernel that registers no buffers while something is in flight");
+    }
+    assert!(!is_registered(&ring));
+    let (_near, socket, receiver) = socket_in(&mut ring);
+    ring.submit(receiver, 1, receive(socket)).unwrap();
     let (file, source) = file_in(&mut ring);
+    ring.submit(source, 1, Io::Write { file, buffer: filled(9, 4096), start: 0, len: 4096, offset: 0, durable: false })
+        .unwrap();
+    finish(&mut ring, source);
+    assert!(!is_registered(&ring), "the buffer is not of the arena");
+    writes_and_reads(&mut ring, &arena);
+    let is_possible = || Ring::new(BackendChoice::IoUring, 16).is_ok_and(|mut ring| ring.register(&arena));
+    assert!(is_registered(&ring) || !is_possible(), "RLIMIT_MEMLOCK allows it");
+}
+
+fn writes_and_reads(ring: &mut Ring, arena: &Arc<Arena>) {
+    let (file, source) = file_in(ring);
     let _first = arena.take().unwrap();
     let mut buffer = arena.take().unwrap();
     buffer.fill(9);
     ring.submit(source, 1, Io::Write { file, buffer, start: 0, len: 4096, offset: 0, durable: false }).unwrap();
-    assert_eq!(finish(&mut ring, source).result, Ok(4096));
+    assert_eq!(finish(ring, source).result, Ok(4096));
     let buffer = arena.take().unwrap();
     ring.submit(source, 2, Io::Read { file, buffer, start: 0, len: 4096, offset: 0 }).unwrap();
-    let Io::Read { buffer, .. } = finish(&mut ring, source).io else { panic!() };
+    let Io::Read { buffer, .. } = finish(ring, source).io else { panic!() };
     assert!(buffer.iter().all(|&byte| byte == 9));
 }
 

@@ -126,8 +126,8 @@ pub(super) struct Simulated {
 }
 
 impl Simulated {
-    pub fn new(simulation: Simulation, depth: u32) -> Self {
-        Self { simulation, sockets: Syscalls::new(depth), pending: Vec::with_capacity(depth as usize) }
+    pub fn new(simulation: Simulation) -> Self {
+        Self { simulation, sockets: Syscalls::default(), pending: Vec::new() }
     }
 
     pub fn opened(&self, file: &Arc<OwnedFd>) {

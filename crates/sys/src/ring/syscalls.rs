@@ -19,6 +19,7 @@ const WOKEN: u32 = u32::MAX;
 
 type FinishedCall = (u32, Result<usize, Errno>);
 
+#[derive(Default)]
 pub(super) struct Syscalls {
     /// Slots whose socket was not ready, and what `poll` is asked about each, side by side.
     waiting: Vec<u32>,
@@ -31,16 +32,6 @@ pub(super) struct Syscalls {
 }
 
 impl Syscalls {
-    pub fn new(depth: u32) -> Self {
-        Self {
-            waiting: Vec::with_capacity(depth as usize),
-            polled: Vec::with_capacity(depth as usize),
-            sleeper: None,
-            epoll: None,
-            is_unpublished: false,
-        }
-    }
-
     /// Lets `sleeper` end a wait.
     pub fn listen(&mut self, sleeper: Arc<Sleeper>) {
         self.watch(WOKEN, sleeper.eventfd(), libc::POLLIN);

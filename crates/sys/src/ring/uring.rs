@@ -72,12 +72,12 @@ pub(super) struct Uring {
 
 impl Uring {
     pub fn new(depth: u32) -> io::Result<Self> {
-        Self::over(RingQueues::new(depth)?, depth)
+        Self::over(RingQueues::new(depth)?)
     }
 
     /// The same, for commands that need large entries, too.
     pub fn wide(depth: u32) -> io::Result<Self> {
-        Self::over(RingQueues::wide(depth)?, depth)
+        Self::over(RingQueues::wide(depth)?)
     }
 
     /// Tells if it takes commands with large entries.
@@ -85,19 +85,19 @@ impl Uring {
         matches!(self.ring, RingQueues::Wide(_))
     }
 
-    fn over(ring: RingQueues, depth: u32) -> io::Result<Self> {
+    fn over(ring: RingQueues) -> io::Result<Self> {
         let times_waits = ring.params().is_feature_ext_arg();
-        Self::with(ring, depth, times_waits)
+        Self::with(ring, times_waits)
     }
 
     /// As on a kernel older than 5.11: a plain ring, and a wait has no time limit of its own.
     #[cfg(test)]
     pub fn old(depth: u32) -> io::Result<Self> {
         let ring = io_uring::IoUring::new(depth.next_power_of_two())?;
-        Self::with(RingQueues::Plain(ring), depth, false)
+        Self::with(RingQueues::Plain(ring), false)
     }
 
-    fn with(ring: RingQueues, depth: u32, times_waits: bool) -> io::Result<Self> {
+    fn with(ring: RingQueues, times_waits: bool) -> io::Result<Self> {
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
         let needed = [
@@ -116,7 +116,7 @@ impl Uring {
         if !needed.iter().all(|&code| probe.is_supported(code)) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let mut uring = Self {
+        Ok(Self {
             ring,
             backlog: VecDeque::new(),
             times_waits,
@@ -130,21 +130,7 @@ impl Uring {
             process: std::process::id(),
             #[cfg(test)]
             faults: VecDeque::new(),
-        };
-        uring.reserve(depth as usize);
-        Ok(uring)
-    }
-
-    /// Makes room for `depth` operations in flight, all of which the kernel may refuse for a while.
-    pub fn reserve(&mut self, depth: usize) {
-        // A message has a poll of its own; the poll of the eventfd and the timer come on top.
-        let all = depth.saturating_mul(2).saturating_add(2);
-        if self.backlog.is_empty() {
-            // To grow it would copy memory that nobody has used, and so have it there.
-            self.backlog = VecDeque::with_capacity(all);
-        } else {
-            self.backlog.reserve(all.saturating_sub(self.backlog.len()));
-        }
+        })
     }
 
     /// Lets `sleeper` end a wait.
@@ -179,6 +165,12 @@ impl Uring {
         self.batch.as_mut().is_none_or(|batch| batch.confirm())
     }
 
+    /// Tells if buffers can be registered while operations are in flight: before Linux 5.13 that waited for their ends
+    /// (io_uring_register(2)).
+    pub fn registers_at_work(&self) -> bool {
+        self.ring.params().is_feature_resource_tagging()
+    }
+
     pub fn register(&self, arena: &Arc<Arena>) -> bool {
         let whole = libc::iovec { iov_base: arena.start().cast(), iov_len: arena.size() };
         // SAFETY: the range is the arena's own mapping. `Ring` keeps the `Arc` for as long as it
@@ -206,8 +198,8 @@ impl Uring {
         let entry = entry.user_data(u64::from(slot));
         // SAFETY: everything the entry points to is owned by the `Io` in the slot table, which is
         // neither moved out nor changed before its completion is reaped; `Ring`'s drop waits for
-        // the kernel, or leaks the table. The poll refers to no memory. The descriptor is kept open
-        // by `Ring`.
+        // the kernel, or leaks the table. It is memory of an arena or a box: where the table grows, it
+        // stays where it is. The poll refers to no memory. The descriptor is kept open by `Ring`.
         unsafe {
             match (ready, entry) {
                 (Some(ready), Sqe::Plain(entry)) => self.push_pair([ready, entry]),

@@ -58,7 +58,7 @@ pub(super) struct FileQueue {
     questions: Option<Questions>,
     /// Begun and to be continued, when the ring has a place again.
     stalled: VecDeque<(Origin, Io)>,
-    /// Begun and not ended; at most as many as the ring has places, so that its inbox never grows.
+    /// Begun and not ended; at most as many as the ring has places.
     in_flight: usize,
     shared: Arc<FileShared>,
 }
@@ -151,8 +151,8 @@ impl FileQueue {
             keeper: (ring.add_file(Arc::clone(shared.keeper.file())), ring.add_source()),
             doubt,
             doubts: 0,
-            syncs: Syncs::new(ring.depth()),
-            stalled: VecDeque::with_capacity(ring.depth()),
+            syncs: Syncs::new(),
+            stalled: VecDeque::new(),
             in_flight: 0,
             questions: if ring.serves_several() { Questions::new(shared, ring) } else { None },
             shared: Arc::clone(shared),

@@ -41,7 +41,7 @@ impl ImageQueue {
             ranges: Slab::new(depth),
             changes: 0,
             parked: Vec::new(),
-            doubted: Vec::with_capacity(if shared.presence.is_some() { depth } else { 0 }),
+            doubted: Vec::new(),
             waker,
             shared: Arc::clone(shared),
         }

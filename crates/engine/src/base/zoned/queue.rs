@@ -42,13 +42,7 @@ pub(super) enum ZonedKind {
 
 /// A queue over `lower`, for at most `depth` requests in flight.
 pub(super) fn over(lower: GatedQueue, shared: Arc<ZonedShared>, depth: usize) -> Layered<ZonedLayer> {
-    let zones = usize::try_from(shared.table.layout().count).unwrap_or(0);
-    let layer = ZonedLayer {
-        waiting: Vec::with_capacity(depth),
-        flushing: Vec::with_capacity(depth),
-        noted: Vec::with_capacity(if shared.journal.is_some() { zones } else { 0 }),
-        shared,
-    };
+    let layer = ZonedLayer { waiting: Vec::new(), flushing: Vec::new(), noted: Vec::new(), shared };
     Layered::new(layer, vec![lower], depth)
 }
 

@@ -110,8 +110,8 @@ impl Exchange {
             lent_reads: 0,
             passes: 0,
             extra: 0,
-            finished: Vec::with_capacity(SPLITS_MAX),
-            reaped: Vec::with_capacity(SPLITS_MAX * PARTS_MAX),
+            finished: Vec::new(),
+            reaped: Vec::new(),
             watch: parts.watch,
         })
     }

@@ -222,7 +222,7 @@ impl Device for CryptDevice {
         let watch = self.watch(ring);
         let lower = self.lower.open_queue(ring)?;
         let (cipher_map, start) = (Arc::clone(&self.cipher_map), self.start);
-        let inline = InlineQueue::new(lower, cipher_map, start, ring.depth(), watch);
+        let inline = InlineQueue::new(lower, cipher_map, start, watch);
         Ok(match exchange {
             Some(exchange) => Box::new(SharedQueue::new(inline, exchange)),
             None => Box::new(inline),

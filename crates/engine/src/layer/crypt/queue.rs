@@ -47,14 +47,13 @@ struct InlineCipher {
 }
 
 impl InlineQueue {
-    /// `depth` is how many requests may be in flight.
-    pub fn new(lower: GatedQueue, cipher_map: Arc<CipherMap>, start: u64, depth: usize, watch: Arc<Stopwatch>) -> Self {
+    pub fn new(lower: GatedQueue, cipher_map: Arc<CipherMap>, start: u64, watch: Arc<Stopwatch>) -> Self {
         Self {
             at_once: lower.at_once(),
             lower,
             cipher: InlineCipher { cipher_map, start, watch },
-            reaped: Vec::with_capacity(depth),
-            ripe: VecDeque::with_capacity(depth),
+            reaped: Vec::new(),
+            ripe: VecDeque::new(),
         }
     }
 }

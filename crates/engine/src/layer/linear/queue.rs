@@ -51,8 +51,7 @@ pub(super) fn open(map: &Arc<Map>, devices: &[Gate], ring: &mut Ring) -> Result<
     ring.reserve(u32::try_from(EXTRA_MAX).unwrap_or(u32::MAX));
     let devices = devices.iter().map(|device| device.open_queue(ring));
     let devices = devices.collect::<Result<Vec<_>, _>>()?;
-    let (jobs, unsent) = (Slab::new(depth), VecDeque::with_capacity(depth));
-    let layer = LinearLayer { map: Arc::clone(map), jobs, unsent, extra: 0 };
+    let layer = LinearLayer { map: Arc::clone(map), jobs: Slab::new(depth), unsent: VecDeque::new(), extra: 0 };
     Ok(Layered::new(layer, devices, depth + EXTRA_MAX))
 }
 

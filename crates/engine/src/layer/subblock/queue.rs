@@ -91,7 +91,7 @@ pub(super) fn open(
         steps: Slab::new(steps),
         jobs: Slab::new(depth),
         scratch,
-        waiting: VecDeque::with_capacity(steps),
+        waiting: VecDeque::new(),
         quiet: 0,
         streak: 0,
         released: false,

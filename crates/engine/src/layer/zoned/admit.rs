@@ -54,7 +54,7 @@ impl Device for Admission {
             member: self.states.join(ring)?,
             states: Arc::clone(&self.states),
             zones: self.zones(),
-            parked: VecDeque::with_capacity(ring.depth()),
+            parked: VecDeque::new(),
             all: None,
         };
         Ok(Box::new(Layered::new(layer, lower, ring.depth())))

@@ -37,11 +37,8 @@ impl Device for Release {
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         let lower = vec![self.lower.open_queue(ring)?];
-        let layer = ReleaseLayer {
-            member: self.states.join(ring)?,
-            states: Arc::clone(&self.states),
-            held: Vec::with_capacity(ring.depth()),
-        };
+        let layer =
+            ReleaseLayer { member: self.states.join(ring)?, states: Arc::clone(&self.states), held: Vec::new() };
         Ok(Box::new(Layered::new(layer, lower, ring.depth())))
     }
 }
