@@ -5,7 +5,7 @@
 //! up     request (token)  ◄─ leave, with the note ◄─ request (that place)
 //! ```
 //!
-//! It grows to as many requests as were ever in flight, and has a bound.
+//! The table grows to as many requests as were ever in flight, and has a bound.
 
 use crate::Request;
 use crate::slab::Slab;

@@ -23,7 +23,7 @@ impl Words512 {
     }
 }
 
-/// What `table` has for each byte of `places`.
+/// Entries of `table` for the bytes of `places`.
 #[inline(always)]
 pub(in crate::modes) fn looked_up(_: ByteLookups, table: &[u8; 256], Words512(places): Words512) -> Words512 {
     let (parts, _) = table.as_chunks::<VECTOR>();

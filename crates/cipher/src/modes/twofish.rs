@@ -72,7 +72,7 @@ pub(super) struct Twofish {
 struct TwofishSchedule {
     /// The S-boxes, by the bytes of the argument of the function g.
     boxes: [[u8; 256]; 4],
-    /// That function, by the same.
+    /// The function g, by the same.
     tables: [[u32; 256]; 4],
     before: [u32; 4],
     after: [u32; 4],
