@@ -1,8 +1,9 @@
 //! Opening an emulated zoned device on a file, and making its state file where there is none.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::SeekFrom;
@@ -192,17 +193,15 @@ fn has_data(file: &File, offset: u64) -> bool {
     !matches!(found, Err(Errno::NXIO))
 }
 
-/// Makes the state file whole or not at all.
+/// Makes the state file whole or not at all. Until then it has a name that no other file has.
 fn create(path: &Path, layout: &ZoneLayout) -> io::Result<File> {
-    let mut new = OsString::from(path);
-    new.push(".new");
-    let new = PathBuf::from(new);
-    let file = File::options().read(true).write(true).create(true).truncate(true).open(&new)?;
-    journal::create(&file, layout)?;
-    cryptline_sys::sync_all(&file)?;
-    std::fs::rename(&new, path)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    cryptline_sys::sync_all(File::open(folder.unwrap_or(Path::new(".")))?)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let all = Permissions::from_mode(0o666);
+    let file = tempfile::Builder::new().prefix(".cryptline-").permissions(all).tempfile_in(folder)?;
+    journal::create(file.as_file(), layout)?;
+    cryptline_sys::sync_all(file.as_file())?;
+    let file = file.persist_noclobber(path)?;
+    cryptline_sys::sync_all(File::open(folder)?)?;
     Ok(file)
 }
 

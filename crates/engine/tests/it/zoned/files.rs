@@ -132,6 +132,23 @@ fn file_with_data_and_no_state_is_left_alone() {
     assert!(!Path::new(&format!("{}.zones", path.display())).exists());
 }
 
+/// By the name that an unfinished state once had, and by a link of it to elsewhere.
+#[test]
+fn no_other_file_is_written_where_a_state_is_made() {
+    let (folder, path) = folder();
+    let [near, far] = ["disk.zones.new", "far"].map(|name| folder.path().join(name));
+    std::fs::write(&near, "mine").unwrap();
+    drop(open(&path, &options()).unwrap());
+    assert_eq!(std::fs::read(&near).unwrap(), b"mine");
+    for name in ["disk.zones", "disk.zones.new"] {
+        std::fs::remove_file(folder.path().join(name)).unwrap();
+    }
+    std::fs::write(&far, "mine").unwrap();
+    std::os::unix::fs::symlink(&far, &near).unwrap();
+    drop(open(&path, &options()).unwrap());
+    assert_eq!(std::fs::read(&far).unwrap(), b"mine");
+}
+
 #[test]
 fn what_no_device_can_be_made_of_is_refused_before_anything_is_written() {
     let (_folder, path) = folder();
