@@ -23,6 +23,7 @@ mod fido2;
 mod harden;
 mod key_program;
 mod log;
+mod new_file;
 mod output;
 pub mod paragraphs;
 mod progress;

@@ -3,9 +3,8 @@
 mod renew;
 
 use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -17,6 +16,7 @@ use rcgen::{
 use rustix::rand::GetRandomFlags;
 
 use crate::CliError;
+use crate::new_file::NewFile;
 use crate::output::{for_shell, report};
 use crate::serve::certificates;
 use crate::verb::{Group, Verb};
@@ -242,19 +242,14 @@ fn write(folder: &Path, files: &[Pem]) -> Result<(), CliError> {
     for file in files {
         let path = folder.join(file.name);
         let mode = if file.is_secret { 0o600 } else { 0o644 };
-        let opened = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&path);
-        let done = opened.and_then(|mut opened| {
-            written.push(path.clone());
-            opened.write_all(file.text.as_bytes())?;
-            cryptline_sys::sync_all(&opened)
-        });
-        if let Err(error) = done {
+        if let Err(error) = NewFile::aside(&path, mode).and_then(|new| new.put(file.text.as_bytes())) {
             for path in &written {
                 // What was made here and is of no use alone.
                 let _ = fs::remove_file(path);
             }
             return Err(failed(&path, error));
         }
+        written.push(path);
     }
     Ok(())
 }

@@ -1,8 +1,7 @@
 //! The other verbs of `token`.
 
-use std::fs::{self, File};
-use std::io::{self, IsTerminal, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -11,6 +10,7 @@ use cryptline::luks::edit::{TokenPlace, TokenSlots};
 
 use crate::CliError;
 use crate::cmd::key::HeaderArgs;
+use crate::new_file::NewFile;
 use crate::output::{changed, print, report};
 use crate::verb::Verb;
 
@@ -219,17 +219,12 @@ fn escaped(json: &str) -> String {
 /// A new file, whole or not at all.
 fn save(path: &Path, json: &str) -> Result<(), CliError> {
     let name = path.display();
-    let mut options = File::options();
-    let created = options.write(true).create_new(true).mode(0o600).open(path);
-    let mut file = created.map_err(|error| match error.kind() {
+    let failed = |error: io::Error, what: &str, left: &str| match error.kind() {
         io::ErrorKind::AlreadyExists => CliError::busy(format!("{name} exists already; use another name")),
-        _ => CliError::device(format!("cannot make {name}: {error}")),
-    })?;
-    let written = file.write_all(json.as_bytes()).and_then(|()| cryptline_sys::sync_all(&file));
-    written.map_err(|error| {
-        let _ = fs::remove_file(path);
-        CliError::device(format!("cannot write {name}: {error}; nothing was kept"))
-    })
+        _ => CliError::device(format!("cannot {what} {name}: {error}{left}")),
+    };
+    let file = NewFile::aside(path, 0o600).map_err(|error| failed(error, "make", ""))?;
+    file.put(json.as_bytes()).map_err(|error| failed(error, "write", "; nothing was kept"))
 }
 
 /// `token remove`.

@@ -1,9 +1,7 @@
 //! `luksDump`: what a header says, in cryptsetup's words and lines, which scripts look for.
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -17,6 +15,7 @@ use crate::args::{KeyArgs, PassphraseSource};
 use crate::cmd::info;
 use crate::cmd::key::HeaderArgs;
 use crate::error::on_one_line;
+use crate::new_file::NewFile;
 use crate::output::{print, warn};
 
 /// Of what, and how much.
@@ -93,23 +92,23 @@ impl DumpArgs {
 
     fn dump_key(&self, found: &Inspection) -> Result<(), CliError> {
         let keys = KeyArgs { passphrase: self.passphrase.clone(), key_slot: self.key_slot, ..KeyArgs::default() };
-        let file = self.volume_key_file.as_deref().map(new_file).transpose()?;
+        let used =
+            |path: &Path, error: io::Error| CliError::busy(format!("{}: {error}; name a new file", path.display()));
+        if let Some(path) = &self.volume_key_file {
+            NewFile::refuse_there(path).map_err(|error| used(path, error))?;
+        }
         let open = Open::new(self.place.name())
             .keys(keys.of_target(&self.place.target))
             .kdf_limits(keys.kdf_limits())
             .with(keys.key_slot, Open::key_slot);
-        let unlocked = open.unlock().inspect_err(|_| {
-            if let Some((path, _)) = &file {
-                let _ = std::fs::remove_file(path);
-            }
-        })?;
-        if let Some((path, mut file)) = file {
-            let written = file.write_all(&unlocked.key).and_then(|()| cryptline_sys::sync_all(&file));
-            written.map_err(|error| {
-                let _ = std::fs::remove_file(&path);
-                CliError::device(format!("{}: {error}", path.display()))
-            })?;
-            return Ok(());
+        let unlocked = open.unlock()?;
+        if let Some(path) = &self.volume_key_file {
+            // Only its owner can read it.
+            let file = NewFile::aside(path, 0o400).map_err(|error| used(path, error))?;
+            return file.put(&unlocked.key).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => used(path, error),
+                _ => CliError::device(format!("{}: {error}", path.display())),
+            });
         }
         let name = on_one_line(&found.name);
         let bits = 8 * unlocked.key.len();
@@ -129,12 +128,6 @@ impl DumpArgs {
         text.zeroize();
         printed
     }
-}
-
-/// A file that only its owner can read, and that was not there.
-fn new_file(path: &Path) -> Result<(PathBuf, File), CliError> {
-    let made = File::options().write(true).create_new(true).mode(0o400).open(path).map(|file| (path.to_owned(), file));
-    made.map_err(|error| CliError::busy(format!("{}: {error}; name a new file", path.display())))
 }
 
 fn luks1_text(name: &str, header: &luks1::Luks1Header) -> String {
