@@ -285,7 +285,7 @@ impl CreateArgs {
 }
 
 /// Turns on a terminal while something takes long, and removes the unfinished file when stopped by a signal.
-pub(super) fn show(measures: bool) -> impl Fn(Progress<'_>) -> Result<(), cryptline::Error> + Send + Sync {
+pub(in crate::cmd) fn show(measures: bool) -> impl Fn(Progress<'_>) -> Result<(), cryptline::Error> + Send + Sync {
     let shown = Mutex::new(None);
     let guard = Mutex::new(None);
     let say = move |message: Option<&'static str>| {

@@ -91,18 +91,26 @@ fn pass(mut from: UnixStream, mut to: UnixStream, goes_on: impl Fn(&[u8]) -> boo
 
 #[test]
 fn second_signal_ends_a_copy_that_hangs_and_leaves_nothing() {
+    let volume = [&["create", "out.raw", "--header", "header", "--key-file", "key", "--from-raw"], &CHEAP[..]].concat();
+    end_by_two_signals(1, |uri| vec!["copy", "--from-raw", uri, "out.raw"]);
+    end_by_two_signals(2, |uri| [&volume[..], &["--from", uri]].concat());
+}
+
+/// Of a copy that has made so many files by the time at which it reads.
+fn end_by_two_signals<'a>(made: usize, copy: impl FnOnce(&'static str) -> Vec<&'a str>) {
     let folder = Folder::new();
+    fs::write(folder.path("key"), "pass phrase").expect("room");
     let (real, hanging) = (folder.path("real"), folder.path("hanging"));
     let mut serve = command();
     serve.args(["serve", "ram:64M", "--unix"]).arg(&real);
     let server = BackgroundProgram::spawn(&mut serve).wait_for_socket(&real, TIMEOUT);
     let is_asked = silent(&hanging, real);
-    let uri = format!("nbd+unix:///?socket={}", text(&hanging));
-    let mut copy = command();
-    copy.args(["copy", "--from-raw", &uri]).arg(folder.path("out.raw"));
+    let uri: &str = format!("nbd+unix:///?socket={}", text(&hanging)).leak();
+    let mut program = command();
+    program.current_dir(folder.root()).args(copy(uri));
     // It asks what of the disk is a hole, and waits for nothing else meanwhile.
-    let mut process = BackgroundProgram::spawn(&mut copy).wait_until(TIMEOUT, || is_asked.load(Ordering::Relaxed));
-    assert_eq!(drafts(&folder).len(), 1);
+    let mut process = BackgroundProgram::spawn(&mut program).wait_until(TIMEOUT, || is_asked.load(Ordering::Relaxed));
+    assert_eq!(drafts(&folder).len(), made);
     process.signal(Signal::INT);
     let begin = Instant::now();
     // One that comes before the other was taken is the same one.

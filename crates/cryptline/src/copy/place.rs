@@ -11,13 +11,12 @@ use cryptline_engine::base::{DirectMode, Image};
 
 use super::journal::{CopyJournal, FoundTraces, ResumeError};
 use super::transfer::{Moved, Transfer};
-use super::worker::Zeros;
 use super::{Copied, Copy, CopyError, CopyRemains, CopyTrouble};
 use crate::base::{Access, BaseDevice, BaseSource};
-use crate::create::{Draft, Making, Progress, Resumed, Site, what_is_there};
+use crate::create::{Draft, Making, Resumed, Site, what_is_there};
 use crate::error::Problem;
 use crate::target::Target;
-use crate::{Open, Result, Volume, Warning};
+use crate::{Open, Result, Warning};
 
 impl Copy {
     /// Into what `target` names, as clear bytes: a new file, made aside and durable before it gets its name; or a
@@ -41,7 +40,7 @@ impl Copy {
     ///
     /// # Errors
     /// Any problem with either side; there is no new file then.
-    pub fn into_file(mut self, path: impl AsRef<Path>) -> Result<Copied> {
+    pub fn into_file(self, path: impl AsRef<Path>) -> Result<Copied> {
         let path = path.as_ref();
         let name = path.display().to_string();
         self.source.refuse_same(&Target::Path(path.to_owned()))?;
@@ -52,14 +51,17 @@ impl Copy {
                 (Site::New { draft, size: resumed.size, grows: false }, Some(resumed))
             }
             None => {
-                let draft = Draft::new(path, self.replace)?;
-                self.tell(Progress::Unfinished(draft.path()))?;
+                let draft = Draft::told(path, self.replace, |progress| self.tell(progress))?;
                 let known = self.source.size();
                 let size = known.unwrap_or(FIRST).next_multiple_of(512);
                 draft.set_size(size, false)?;
                 (Site::New { draft, size, grows: known.is_none() }, None)
             }
         };
+        self.make(name, site, resumed)
+    }
+
+    fn make(mut self, name: String, site: Site<'_>, resumed: Option<Resumed>) -> Result<Copied> {
         let (replace, observer) = (self.replace, self.observer.as_ref());
         let made = Making { name, site, header: None, contents: Some(&self), resumed, replace, observer }.run()?;
         let moved = made.moved.expect("there are contents");
@@ -88,15 +90,16 @@ impl Copy {
 
     /// Onto a device that is there already, as clear bytes.
     pub(crate) fn into_device(self, target: &BaseSource) -> Result<Copied> {
-        let mut device = target.open_device(Access::default())?;
+        let device = target.open_device(Access::default())?;
         let name = target.to_string();
         self.check_room(&device.gate, &name)?;
         if !self.replace {
             self.refuse_contents(&device, &name)?;
         }
-        let warnings = std::mem::take(&mut device.warnings);
         let read_only = Access { read_only: true, ..Access::default() };
-        self.fill(device, |device| &device.gate, &name, warnings, || target.open_device(read_only))
+        let again = || target.open_device(read_only).map(|device| device.gate);
+        let BaseDevice { gate, warnings, .. } = device;
+        self.make(name, Site::AsIs { gate: Some(gate), again: &again, warnings }, None)
     }
 
     /// Into the clear disk of a volume that is there. `open` says how to open it, again for verifying. Only a volume
@@ -122,28 +125,11 @@ impl Copy {
         if !self.replace && has_data() {
             return Err(Problem::CopyOver.on(name));
         }
-        let warnings = volume.warnings().to_vec();
-        self.fill(volume, Volume::gate, &name, warnings, || open()?.read_only(true).open())
-    }
-
-    /// Copies to what is there already, and reads it again as `again` opens it.
-    fn fill<T>(
-        mut self,
-        there: T,
-        gate: impl Fn(&T) -> &Gate,
-        name: &str,
-        warnings: Vec<Warning>,
-        again: impl FnOnce() -> Result<T>,
-    ) -> Result<Copied> {
-        let failed =
-            |trouble: CopyTrouble| trouble.into_error(self.source.name(), name, CopyRemains::Part(name.to_owned()));
-        let tell = |progress: Progress<'_>| self.tell(progress);
-        let moved = Transfer::new(&self, gate(&there), Zeros::Make, &tell).run().map_err(failed)?;
-        drop(there);
-        if self.verify {
-            moved.compare(gate(&again()?), &self, &tell).map_err(failed)?;
-        }
-        Ok(self.copied(moved, warnings))
+        let again = || Ok(open()?.read_only(true).open()?.gate().clone());
+        let (gate, warnings) = (volume.gate().clone(), volume.warnings().to_vec());
+        // The gate alone keeps it open, until it is opened anew.
+        drop(volume);
+        self.make(name, Site::AsIs { gate: Some(gate), again: &again, warnings }, None)
     }
 
     pub(crate) fn copied(&mut self, moved: Moved, more: Vec<Warning>) -> Copied {

@@ -47,7 +47,7 @@ impl Create {
     /// The header in a file of its own, which has no name yet. Made before there is any data, so that what finds no room
     /// for it has overwritten nothing.
     pub(super) fn header_apart(&self, prepared: &Prepared, path: &Path) -> Result<Draft> {
-        let draft = Draft::new(path, self.replace)?;
+        let draft = Draft::told(path, self.replace, |progress| self.tell(progress))?;
         draft.refuse_left()?;
         if let Some(aside) = draft.aside()? {
             self.tell(Progress::SetAside(&aside))?;

@@ -9,7 +9,7 @@ use cryptline_engine::btt::{Btt, BttMedium, NewTable};
 use cryptline_sys::SecretBuf;
 
 use super::draft::Draft;
-use super::{Observer, Progress};
+use super::{MakingStep, Observer, Progress};
 use crate::Result;
 use crate::error::Problem;
 use crate::setters::{setter_of_options, setters};
@@ -56,7 +56,7 @@ impl CreateBtt {
         /// Replaces a file that exists; or, without a size, all that the file or device holds.
         fn replace(yes: bool) { replace = yes }
 
-        /// Told what happens. An error from it changes nothing: a table that was begun is finished.
+        /// Told what happens. An error from it ends the making of a new file; elsewhere, a table that was begun is finished.
         fn on_progress(observer: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static) {
             observer = Some(Box::new(observer))
         }
@@ -85,10 +85,18 @@ impl CreateBtt {
 
     fn in_new_file(&self, new: &NewTable, size: u64) -> Result<u64> {
         self.refuse_too_small(size)?;
-        let draft = Draft::new(&self.path, self.replace)?;
+        let draft = Draft::told(&self.path, self.replace, |progress| self.tell(progress))?;
+        self.step(MakingStep::Refuse)?;
         draft.set_size(size, false)?;
-        let sectors = self.write(new, draft.path())?;
+        self.step(MakingStep::Head)?;
+        let memory = PersistentMemory::open(draft.path(), false)?;
+        draft.refuse_another(memory.file())?;
+        let sectors = self.write(new, memory)?;
+        self.step(MakingStep::Size)?;
         draft.sync()?;
+        self.step(MakingStep::Check)?;
+        self.check(draft.path())?;
+        self.step(MakingStep::Name)?;
         draft.publish(self.replace)?;
         Ok(sectors)
     }
@@ -101,26 +109,28 @@ impl CreateBtt {
         if !self.replace {
             return Err(Problem::Exists { holds: None }.on(name));
         }
-        self.write(new, &self.path)
+        let memory = PersistentMemory::open(&self.path, false)?;
+        self.refuse_too_small(memory.size())?;
+        self.step(MakingStep::Refuse)?;
+        // From here on, what is begun must be ended.
+        let _ = self.step(MakingStep::Head);
+        let sectors = self.write(new, memory)?;
+        let _ = self.step(MakingStep::Check);
+        self.check(&self.path)?;
+        Ok(sectors)
     }
 
-    /// Makes the table and looks whether it is one.
-    fn write(&self, new: &NewTable, path: &Path) -> Result<u64> {
-        let name = self.path.display().to_string();
-        let memory = PersistentMemory::open(path, false)?;
-        self.refuse_too_small(memory.size())?;
+    fn write(&self, new: &NewTable, memory: PersistentMemory) -> Result<u64> {
         let of = new.work(memory.size());
-        let failure = |fault: Fault| Problem::BttWrite(fault).on(&name);
-        let sectors = new.write(&memory, |bytes| {
-            if let Some(observer) = &self.observer {
-                // The work goes on: what is begun must be ended.
-                let _ = observer(Progress::Done { bytes, of });
-            }
-        });
-        let sectors = sectors.map_err(failure)?;
+        let failure = |fault: Fault| Problem::BttWrite(fault).on(self.path.display());
+        let sectors = new.write(&memory, |bytes| _ = self.tell(Progress::Done { bytes, of })).map_err(failure)?;
         memory.check().map_err(failure)?;
-        drop(memory);
-        // As whoever uses it next would.
+        Ok(sectors)
+    }
+
+    /// Opens the table as whoever uses it next would.
+    fn check(&self, path: &Path) -> Result<()> {
+        let name = self.path.display();
         let memory = PersistentMemory::open(path, true)?;
         let damaged = |why: String| match self.size {
             Some(_) => Problem::DoesNotOpen(why).on(&name),
@@ -128,9 +138,17 @@ impl CreateBtt {
         };
         let table = Btt::open(memory, true).map_err(|error| damaged(error.to_string()))?;
         match table.warnings().first() {
-            None => Ok(sectors),
+            None => Ok(()),
             Some(lost) => Err(damaged(lost.to_string())),
         }
+    }
+
+    fn tell(&self, progress: Progress<'_>) -> Result<()> {
+        self.observer.as_ref().map_or(Ok(()), |observer| observer(progress))
+    }
+
+    fn step(&self, step: MakingStep) -> Result<()> {
+        self.tell(Progress::Step(step))
     }
 
     fn refuse_too_small(&self, size: u64) -> Result<()> {

@@ -12,6 +12,7 @@ use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags, flock};
 use rustix::io::Errno;
 use tempfile::{NamedTempFile, TempPath};
 
+use super::Progress;
 use crate::Result;
 use crate::copy::ResumeError;
 use crate::durable;
@@ -55,7 +56,14 @@ impl Draft {
         Ok(Self { file: HeldDraft::Temporary(file), place, name, old })
     }
 
-    /// The same under a name that is always the same, so that another process can go on with it.
+    /// The same, of which whoever may end this process is told.
+    pub fn told(path: &Path, force: bool, tell: impl FnOnce(Progress<'_>) -> Result<()>) -> Result<Self> {
+        let draft = Self::new(path, force)?;
+        tell(Progress::Unfinished(draft.path()))?;
+        Ok(draft)
+    }
+
+    /// A new one under a name that is always the same, so that another process can go on with it.
     pub fn kept(path: &Path, force: bool) -> Result<Self> {
         let name = path.display().to_string();
         let (place, _) = place_of(path, force, &name)?;
@@ -81,11 +89,17 @@ impl Draft {
     /// Opens it once more, as long as it is the file of its name.
     pub fn image(&self, read_only: bool) -> Result<Image> {
         let image = Image::open(self.path(), read_only)?;
+        self.refuse_another(image.file())?;
+        Ok(image)
+    }
+
+    /// Refuses a file that was opened by its name and is another.
+    pub fn refuse_another(&self, opened: &File) -> Result<()> {
         let file = identity(self.file().metadata());
-        if file.is_none() || file != identity(image.file().metadata()) {
+        if file.is_none() || file != identity(opened.metadata()) {
             return Err(Problem::Device(OpenError::busy(self.path())).into());
         }
-        Ok(image)
+        Ok(())
     }
 
     /// Where it is for now.

@@ -7,14 +7,19 @@
 //! | `Clear` | old separate header aside; old header wiped, flushed | there, header |
 //! | `Begin` | whole header, flushed, and the first record; else the noise of its key slots | new, header or resumed |
 //! | `Fill` | contents (and records), flush | contents |
-//! | `Compare` | contents read again under the key | verify |
-//! | `Head` | key slots, flush; rest of the header, flush; its first 4096 bytes, flush | header inside, not resumed |
+//! | `Compare` | contents read again under the key; what is filled as it is, opened anew | verify |
+//! | `Head` | key slots, flush; rest of the header, flush; its first 4096 bytes, flush; or a table, a backup | header inside, not resumed |
 //! | `Size` | cut to its size, synced | new |
-//! | `Check` | header opened as a user would; on a device wiped where that fails | header |
+//! | `Check` | header or table opened as a user would; a header on a device wiped where that fails | header, table |
 //! | `Name` | old separate header aside, data named, header named, old header removed | new, or header apart |
 //!
 //! So there is no volume before its data is durable and compared, in a file none under its name before it was opened, and
-//! whatever ends it on the way, nothing that opens is left on a device.
+//! whatever ends it on the way, nothing that opens is left on a device. Clear bytes that go onto a device or into a volume are
+//! written over what is there and nowhere else, so nothing is cleared for them: an old header that they do not reach still
+//! opens onto its own data.
+//!
+//! Tables (`btt.rs`) and backups of headers (`header/backup.rs`) have nothing to be filled, compared or resumed, and a table is
+//! stored in mapped memory, in an order of its own. They take their steps themselves, on a [`Draft`] as all that is new.
 
 use std::io::{Seek, Write};
 use std::num::NonZeroU64;
@@ -81,6 +86,8 @@ pub(crate) enum Site<'a> {
     New { draft: Draft, size: u64, grows: bool },
     /// A device that is there.
     There { device: BaseDevice, target: &'a BaseSource },
+    /// A device or a volume that is there, filled as it is. It is opened anew to be read.
+    AsIs { gate: Option<Gate>, again: &'a dyn Fn() -> Result<Gate>, warnings: Vec<Warning> },
 }
 
 /// Header to be made, and who knows how.
@@ -116,12 +123,12 @@ impl Making<'_> {
         let moved = self.fill(resumed)?;
         let apart = match self.site {
             Site::There { .. } => apart.map(Draft::found_by_its_data).transpose()?,
-            Site::New { .. } => apart,
+            Site::New { .. } | Site::AsIs { .. } => apart,
         };
         self.compare(moved.as_ref())?;
         let data_size = match self.site {
             Site::New { .. } => self.finish_file(apart.as_ref(), moved.as_ref())?,
-            Site::There { .. } => self.finish_place(apart.as_ref())?,
+            Site::There { .. } | Site::AsIs { .. } => self.finish_place(apart.as_ref())?,
         };
         let warnings = self.publish(apart, aside)?;
         Ok(Made { data_size, moved, warnings })
@@ -147,7 +154,7 @@ impl Making<'_> {
 
     fn refuse(&self) -> Result<()> {
         self.step(MakingStep::Refuse)?;
-        if let (Site::There { .. }, Some(copy)) = (&self.site, self.contents) {
+        if let (Site::There { .. } | Site::AsIs { .. }, Some(copy)) = (&self.site, self.contents) {
             // What cannot be opened, or has no room, is refused while all is as it was.
             copy.check_room(&self.lay(Zeroes::Decrypt)?, &self.name)?;
             copy.refuse_stopped(&self.name)?;
@@ -161,6 +168,7 @@ impl Making<'_> {
             Site::New { draft, grows, .. } if self.header.is_none() => return file_gate(draft.image(false)?, *grows),
             Site::New { draft, .. } => Base::from(draft.image(false)?),
             Site::There { device, .. } => BaseSource::Device(device.gate.clone()).open(Access::default())?,
+            Site::AsIs { gate, .. } => return Ok(gate.clone().expect("it is open")),
         };
         match &self.header {
             Some(header) => header.create.volume(base, &self.name, &header.prepared, zeroes),
@@ -226,10 +234,11 @@ impl Making<'_> {
         };
         let gate = self.lay(Zeroes::Decrypt)?;
         self.step(MakingStep::Fill)?;
+        let start = self.start();
         let (grow, zeros) = match &self.site {
             Site::New { draft, grows, .. } => {
                 let grow = |room: u64| {
-                    draft.file().set_len(self.start() + room).map_err(CopyTrouble::Grow)?;
+                    draft.file().set_len(start + room).map_err(CopyTrouble::Grow)?;
                     gate.grow();
                     Ok(())
                 };
@@ -238,6 +247,7 @@ impl Making<'_> {
             }
             // What else is there is not known to be zeros, nor that it stays so.
             Site::There { .. } => (None, Zeros::Write),
+            Site::AsIs { .. } => (None, Zeros::Make),
         };
         let tell = |progress: Progress<'_>| self.tell(progress);
         let mut transfer = Transfer::new(copy, &gate, zeros, &tell);
@@ -297,11 +307,16 @@ impl Making<'_> {
 
     /// Compares what is there with what was read of the source, before there is a header: what is found to be wrong must
     /// not open.
-    fn compare(&self, moved: Option<&Moved>) -> Result<()> {
+    fn compare(&mut self, moved: Option<&Moved>) -> Result<()> {
         let Some((copy, moved)) = self.contents.filter(|copy| copy.verify).zip(moved) else {
             return Ok(());
         };
         self.step(MakingStep::Compare)?;
+        if let Site::AsIs { gate, again, .. } = &mut self.site {
+            // As long as it is open to be written, nobody else opens it.
+            drop(gate.take());
+            *gate = Some(again()?);
+        }
         let gate = self.lay(copy.holes.read_as())?;
         moved.compare(&gate, copy, &|progress| self.tell(progress)).map_err(|trouble| self.failed(trouble))
     }
@@ -401,6 +416,7 @@ impl Making<'_> {
                 }
                 Ok(device.warnings)
             }
+            Site::AsIs { warnings, .. } => Ok(warnings),
         }
     }
 
@@ -415,7 +431,7 @@ impl Making<'_> {
     /// Why it has ended, and what is left. Nobody should go on with a copy that is wrong already.
     fn failed(&self, trouble: CopyTrouble) -> Error {
         let left = match &self.site {
-            Site::There { .. } => CopyRemains::Part(self.name.clone()),
+            Site::There { .. } | Site::AsIs { .. } => CopyRemains::Part(self.name.clone()),
             Site::New { draft, .. } if !draft.is_kept() => CopyRemains::Nothing,
             Site::New { draft, .. } => match trouble {
                 CopyTrouble::Changed | CopyTrouble::Differs { .. } => {

@@ -1,7 +1,7 @@
 //! Steps that are told of each making, in the order of the table.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -9,8 +9,10 @@ use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, LuksVersion};
 use tempfile::TempDir;
 
 use super::MakingStep::{self, *};
+use crate::copy::CopyRemains;
 use crate::create::Progress;
-use crate::{Copy, CopySource, Create, Error, ErrorKind, Medium, Open, Result};
+use crate::error::Problem;
+use crate::{Copy, CopySource, Create, CreateBtt, Error, ErrorKind, Header, Medium, Open, Result};
 
 const SIZE: u64 = 18 << 20;
 
@@ -44,7 +46,7 @@ impl Lab {
         Self(folder)
     }
 
-    fn path(&self, name: &str) -> std::path::PathBuf {
+    fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
@@ -56,73 +58,154 @@ impl Lab {
         Create::new(self.path(place)).format(cheap(LuksVersion::Luks2)).passphrase("pass phrase")
     }
 
-    /// On what stands for a device.
+    /// Stands for a device.
+    fn device(&self) -> String {
+        format!("pmem:{}", self.path("there").display())
+    }
+
+    fn into_volume(&self, copy: Copy) -> Result<crate::Copied> {
+        let volume = self.path("volume");
+        if !volume.exists() {
+            self.create("volume").size(SIZE).create()?;
+        }
+        copy.replace(true).into_volume(|| Ok(Open::new(&volume).passphrase("pass phrase")))
+    }
+
     fn there(&self) -> Create {
-        let target = format!("pmem:{}", self.path("there").display());
-        Create::new(target).format(cheap(LuksVersion::Luks2)).passphrase("pass phrase").replace(true)
+        Create::new(self.device()).format(cheap(LuksVersion::Luks2)).passphrase("pass phrase").replace(true)
     }
 }
 
-fn steps_of(create: Create) -> Vec<MakingStep> {
-    let steps = Arc::default();
-    create.on_progress(noting(&steps, None)).create().unwrap();
-    std::mem::take(&mut *steps.lock().unwrap())
-}
+type Observed = Box<dyn Fn(Progress<'_>) -> Result<()> + Send + Sync>;
+type Run<'a> = Box<dyn Fn(&Lab, Observed) -> Result<()> + 'a>;
 
-fn steps_of_copy(copy: Copy, into: &Path) -> Vec<MakingStep> {
-    let steps = Arc::default();
-    copy.on_progress(noting(&steps, None)).into_file(into).unwrap();
-    std::mem::take(&mut *steps.lock().unwrap())
-}
-
-#[test]
-fn each_verb_takes_its_steps_of_one_order() {
-    let lab = Lab::new();
-    let verified = || lab.copy().verify(true);
-    let rows = [
-        ("new", steps_of(lab.create("1").size(SIZE)), vec![Refuse, Begin, Head, Size, Check, Name]),
+/// Everything that is made, and the steps that it takes.
+fn verbs() -> Vec<(&'static str, Run<'static>, Vec<MakingStep>)> {
+    fn create(of: impl Fn(&Lab) -> Create + 'static) -> Run<'static> {
+        Box::new(move |lab, observer| of(lab).on_progress(observer).create().map(drop))
+    }
+    fn copy(run: impl Fn(&Lab, Copy) -> Result<crate::Copied> + 'static) -> Run<'static> {
+        Box::new(move |lab, observer| run(lab, lab.copy().verify(true).on_progress(observer)).map(drop))
+    }
+    fn table(of: impl Fn(&Lab) -> CreateBtt + 'static) -> Run<'static> {
+        Box::new(move |lab, observer| of(lab).on_progress(observer).create().map(drop))
+    }
+    let backup: Run<'static> = Box::new(|lab, observer| {
+        lab.create("volume").size(SIZE).create()?;
+        Header::new(lab.path("volume")).on_progress(observer).backup(lab.path("backup")).map(drop)
+    });
+    vec![
+        ("new", create(|lab| lab.create("new").size(SIZE)), vec![Refuse, Begin, Head, Size, Check, Name]),
         (
             "header alone",
-            steps_of(lab.create("2").header(lab.path("2h"))),
+            create(|lab| lab.create("new").header(lab.path("head"))),
             vec![Refuse, Begin, Head, Size, Check, Name],
         ),
-        ("filled", steps_of(lab.create("3").fill(lab.copy())), vec![Refuse, Begin, Fill, Head, Size, Check, Name]),
+        (
+            "filled",
+            create(|lab| lab.create("new").fill(lab.copy())),
+            vec![Refuse, Begin, Fill, Head, Size, Check, Name],
+        ),
         (
             "filled and verified",
-            steps_of(lab.create("4").fill(verified())),
+            create(|lab| lab.create("new").fill(lab.copy().verify(true))),
             vec![Refuse, Begin, Fill, Compare, Head, Size, Check, Name],
         ),
         (
             "filled, header apart",
-            steps_of(lab.create("5").header(lab.path("5h")).fill(verified())),
+            create(|lab| lab.create("new").header(lab.path("head")).fill(lab.copy().verify(true))),
             vec![Refuse, Apart, Fill, Compare, Size, Check, Name],
         ),
         (
             "in several runs",
-            steps_of(lab.create("6").fill(verified().resume(""))),
+            create(|lab| lab.create("new").fill(lab.copy().verify(true).resume(""))),
             vec![Refuse, Begin, Fill, Compare, Size, Check, Name],
         ),
-        ("there", steps_of(lab.there()), vec![Refuse, Clear, Head, Check]),
+        ("there", create(Lab::there), vec![Refuse, Clear, Head, Check]),
         (
             "there, filled and verified",
-            steps_of(lab.there().fill(verified())),
+            create(|lab| lab.there().fill(lab.copy().verify(true))),
             vec![Refuse, Clear, Fill, Compare, Head, Check],
         ),
         (
             "there, header apart",
-            steps_of(lab.there().header(lab.path("9h")).fill(verified())),
+            create(|lab| lab.there().header(lab.path("head")).fill(lab.copy().verify(true))),
             vec![Refuse, Apart, Clear, Fill, Compare, Check, Name],
         ),
-        ("copied", steps_of_copy(verified(), &lab.path("10")), vec![Refuse, Fill, Compare, Size, Name]),
+        ("copied", copy(|lab, copy| copy.into_file(lab.path("new"))), vec![Refuse, Fill, Compare, Size, Name]),
         (
             "copied in several runs",
-            steps_of_copy(verified().resume(""), &lab.path("11")),
+            copy(|lab, copy| copy.resume("").into_file(lab.path("new"))),
             vec![Refuse, Begin, Fill, Compare, Size, Name],
         ),
-    ];
-    for (verb, told, expected) in rows {
+        ("copied there", copy(|lab, copy| copy.into_target(lab.device())), vec![Refuse, Fill, Compare]),
+        ("copied into a volume", copy(Lab::into_volume), vec![Refuse, Fill, Compare]),
+        ("table", table(|lab| CreateBtt::new(lab.path("new")).size(SIZE)), vec![Refuse, Head, Size, Check, Name]),
+        ("table there", table(|lab| CreateBtt::new(lab.path("there")).replace(true)), vec![Refuse, Head, Check]),
+        ("backup of a header", backup, vec![Refuse, Head, Size, Name]),
+    ]
+}
+
+#[test]
+fn each_verb_takes_its_steps_of_one_order() {
+    for (verb, run, expected) in verbs() {
+        let (lab, steps) = (Lab::new(), Arc::default());
+        run(&lab, Box::new(noting(&steps, None))).unwrap_or_else(|error| panic!("{verb}: {error}"));
+        let told = std::mem::take(&mut *steps.lock().unwrap());
         assert_eq!(told, expected, "{verb}");
         assert!(told.is_sorted(), "{verb}");
+    }
+}
+
+/// Whoever ends the process meanwhile can remove it.
+#[test]
+fn each_file_without_its_name_was_told_of() {
+    let drafts = |folder: &Path| -> Vec<PathBuf> {
+        let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        paths.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(".cryptline-")).collect()
+    };
+    for (verb, run, _) in verbs() {
+        let lab = Lab::new();
+        let (folder, told) = (lab.0.path().to_owned(), Mutex::new(Vec::new()));
+        let look = move |progress: Progress<'_>| {
+            match progress {
+                Progress::Unfinished(path) => told.lock().unwrap().push(path.to_owned()),
+                Progress::Step(step) => {
+                    let there = drafts(&folder);
+                    let told = told.lock().unwrap();
+                    assert!(there.iter().all(|path| told.contains(path)), "{verb}, {step:?}: {there:?}, {told:?}");
+                }
+                _ => {}
+            }
+            Ok(())
+        };
+        run(&lab, Box::new(look)).unwrap();
+        assert_eq!(drafts(lab.0.path()), Vec::<PathBuf>::new(), "{verb}");
+    }
+}
+
+/// Whatever is made in a file of its own, and however far it has come.
+#[test]
+fn making_of_a_file_that_ends_at_any_step_leaves_no_other_file() {
+    for (verb, _, steps) in verbs() {
+        for last in steps {
+            let (lab, run) = (Lab::new(), verbs().into_iter().find(|it| it.0 == verb).unwrap().1);
+            let names = || -> Vec<_> {
+                let entries = std::fs::read_dir(lab.0.path()).unwrap();
+                entries.map(|entry| entry.unwrap().file_name()).filter(|name| name != "volume").collect()
+            };
+            let before = names();
+            let is_kept = ["in several runs", "copied in several runs"].contains(&verb);
+            // Bytes that are there already stay as they are or go, and a table that was begun is finished.
+            let is_ended = verb != "table there" || last == Refuse;
+            // Its data is there, which nothing else opens.
+            let is_found = verb == "there, header apart" && last == Name;
+            let ended = run(&lab, Box::new(noting(&Arc::default(), Some(last))));
+            assert_eq!(ended.is_err(), is_ended, "{verb}, {last:?}");
+            if !is_kept && !is_found {
+                assert_eq!(names(), before, "{verb}, {last:?}");
+            }
+        }
     }
 }
 
@@ -229,6 +312,37 @@ fn making_that_was_stopped_before_it_began_changes_nothing() {
     let (lab, three) = (Lab::new(), vec![3; usize::try_from(SIZE).unwrap()]);
     std::fs::write(lab.path("there"), &three).unwrap();
     let stopped = lab.there().fill(lab.copy().stop(Arc::new(AtomicBool::new(true)))).create().unwrap_err();
-    assert!(matches!(stopped.problem(), crate::error::Problem::CopyStopped(_)), "{stopped}");
+    assert!(matches!(stopped.problem(), Problem::CopyStopped(_)), "{stopped}");
     assert!(std::fs::read(lab.path("there")).unwrap() == three);
+    // As it is: that nothing was written is said, too.
+    let stopped = || lab.copy().replace(true).stop(Arc::new(AtomicBool::new(true)));
+    lab.create("volume").size(SIZE).create().unwrap();
+    let before = std::fs::read(lab.path("volume")).unwrap();
+    for refused in [stopped().into_target(lab.device()), lab.into_volume(stopped())] {
+        let refused = refused.unwrap_err();
+        assert!(matches!(refused.problem(), Problem::CopyStopped(CopyRemains::Nothing)), "{refused}");
+    }
+    assert!(std::fs::read(lab.path("there")).unwrap() == three);
+    assert!(std::fs::read(lab.path("volume")).unwrap() == before);
+}
+
+/// Somebody gives its name to another file while a table is made.
+#[test]
+fn file_that_has_taken_the_name_of_an_unfinished_table_is_left_alone() {
+    let (lab, other) = (Lab::new(), Arc::new(Mutex::new(PathBuf::new())));
+    let unfinished = Arc::clone(&other);
+    let create = CreateBtt::new(lab.path("new")).size(SIZE).on_progress(move |progress| {
+        match progress {
+            Progress::Unfinished(path) => path.clone_into(&mut unfinished.lock().unwrap()),
+            Progress::Step(Head) => {
+                let path = unfinished.lock().unwrap();
+                std::fs::remove_file(&*path).unwrap();
+                std::fs::write(&*path, vec![3; usize::try_from(SIZE).unwrap()]).unwrap();
+            }
+            _ => {}
+        }
+        Ok(())
+    });
+    assert_eq!(create.create().unwrap_err().kind(), ErrorKind::Busy);
+    assert!(!lab.path("new").exists());
 }

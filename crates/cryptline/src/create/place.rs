@@ -8,7 +8,7 @@ use cryptline_luks::format::{FormatOptions, LuksVersion};
 
 use super::making::{HeaderToMake, Making, Resumed, Site};
 use super::prepared::Prepared;
-use super::{Create, Draft, Progress, what_is_there};
+use super::{Create, Draft, what_is_there};
 use crate::base::{Access, BaseDevice, BaseSource};
 use crate::copy::{Copy, Holes, ResumeError};
 use crate::error::Problem;
@@ -65,8 +65,7 @@ impl Create {
                 len.max(size.unwrap_or(0))
             }
         };
-        let draft = Draft::new(path, self.replace)?;
-        self.tell(Progress::Unfinished(draft.path()))?;
+        let draft = Draft::told(path, self.replace, |progress| self.tell(progress))?;
         let passphrase = with_keys(|| self.new_passphrase(&name))?;
         draft.set_size(size, self.preallocate)?;
         let prepared = self.prepare(&name, passphrase, size, &self.format)?;
@@ -83,8 +82,7 @@ impl Create {
         if let Some(how) = &copy.resume {
             return self.in_file_again(path, copy, how);
         }
-        let draft = Draft::new(path, self.replace)?;
-        self.tell(Progress::Unfinished(draft.path()))?;
+        let draft = Draft::told(path, self.replace, |progress| self.tell(progress))?;
         let known = copy.source.size().map(|size| size.next_multiple_of(512));
         let passphrase = with_keys(|| self.new_passphrase(&name))?;
         let mut options = self.format.clone();

@@ -9,7 +9,7 @@ use cryptline_luks::edit::Restore;
 
 use super::{Edited, Header};
 use crate::Result;
-use crate::create::Draft;
+use crate::create::{Draft, MakingStep, Progress};
 use crate::error::Problem;
 
 impl Header {
@@ -19,7 +19,8 @@ impl Header {
     /// A file that exists already; a damaged header.
     pub fn backup(mut self, path: impl AsRef<Path>) -> Result<Edited> {
         let path = path.as_ref();
-        let draft = Draft::new(path, false)?;
+        // Refused before anybody waits for a key or a lock; until the backup is there, nothing is made.
+        drop(Draft::new(path, false)?);
         let opened = self.open(true)?;
         let edit = opened.look()?;
         self.demand(&opened, edit.header())?;
@@ -27,6 +28,9 @@ impl Header {
             let _lock = opened.lock_to_read()?;
             opened.on(edit.backup(&mut opened.device()?, opened.base.size()))?
         };
+        self.step(MakingStep::Refuse)?;
+        let draft = Draft::told(path, false, |progress| self.tell(progress))?;
+        self.step(MakingStep::Head)?;
         let mut file = draft.file();
         let written =
             file.write_all(backup.bytes()).and_then(|()| file.set_permissions(PermissionsExt::from_mode(0o400)));
@@ -34,9 +38,15 @@ impl Header {
             let action = "write";
             Problem::Draft { action, source }.on(path.display())
         })?;
+        self.step(MakingStep::Size)?;
         draft.sync()?;
+        self.step(MakingStep::Name)?;
         draft.publish(false)?;
         Ok(Edited::of(edit.header().clone(), None))
+    }
+
+    fn step(&self, step: MakingStep) -> Result<()> {
+        self.tell(Progress::Step(step))
     }
 
     /// Writes a backup back. What would be lost by that is told first, and an error leaves everything as it is.

@@ -9,6 +9,7 @@ use cryptline_sys::lock;
 
 use super::uuid;
 use crate::CliError;
+use crate::cmd::create::show;
 use crate::progress::ProgressMeter;
 use crate::size;
 use crate::verb::Verb;
@@ -59,13 +60,14 @@ pub struct BttCreateArgs {
 /// # Errors
 /// As the help says.
 pub fn run(args: &BttCreateArgs) -> Result<(), CliError> {
-    let meter = Mutex::new(ProgressMeter::new("Cleared", size::human));
+    let (meter, show) = (Mutex::new(ProgressMeter::new("Cleared", size::human)), show(false));
     let create =
         CreateBtt::new(&args.path).sector_size(args.sector_size).replace(args.force).on_progress(move |progress| {
             if let Progress::Done { bytes, of } = progress {
                 lock(&meter).show(bytes, Some(of));
+                return Ok(());
             }
-            Ok(())
+            show(progress)
         });
     // The line of the terminal goes with it.
     let made = create.with(args.size, CreateBtt::size).with(args.uuid, CreateBtt::uuid).create()?;

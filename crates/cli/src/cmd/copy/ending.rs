@@ -3,12 +3,12 @@
 //! ```text
 //! the first    while bytes are copied: the copy ends by itself, and cleans up
 //!              before, while a key is asked for or made: as the second
-//! the second   removes the unfinished file and ends the program, whatever the copy waits for
+//! the second   removes the unfinished files and ends the program, whatever the copy waits for
 //! the third    ends the program at once
 //! ```
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -33,7 +33,7 @@ struct EndingState {
     is_watched: bool,
     /// A key is asked for or made; nobody looks at the flag until that is over.
     waits_for_key: bool,
-    unfinished: Option<PathBuf>,
+    unfinished: Vec<PathBuf>,
 }
 
 impl CopyEnding {
@@ -52,7 +52,7 @@ impl CopyEnding {
     pub fn note(&self, progress: Progress<'_>) -> Result<(), CliError> {
         let mut state = lock(&self.state);
         match progress {
-            Progress::Unfinished(path) => state.unfinished = Some(path.to_owned()),
+            Progress::Unfinished(path) => state.unfinished.push(path.to_owned()),
             Progress::Deriving => state.waits_for_key = true,
             Progress::Looked | Progress::Copied { .. } => state.waits_for_key = false,
             _ => {}
@@ -75,7 +75,7 @@ impl CopyEnding {
         let (stop, state) = (self.stop(), Arc::clone(&self.state));
         let watch = move || {
             for signal in signals.forever() {
-                let path = {
+                let unfinished = {
                     let state = lock(&state);
                     if !state.waits_for_key && !stop.swap(true, Ordering::Relaxed) {
                         continue;
@@ -84,16 +84,12 @@ impl CopyEnding {
                 };
                 // What hangs may be the file system, and then this hangs as well.
                 is_last.store(true, Ordering::Relaxed);
-                remove(path.as_deref());
+                for path in &unfinished {
+                    let _ = std::fs::remove_file(path);
+                }
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
         };
         std::thread::Builder::new().name("signals".into()).spawn(watch).map(drop).map_err(CliError::no_thread)
-    }
-}
-
-fn remove(unfinished: Option<&Path>) {
-    if let Some(path) = unfinished {
-        let _ = std::fs::remove_file(path);
     }
 }

@@ -8,7 +8,7 @@ use cryptline::luks::format::LuksVersion;
 use super::ask;
 use crate::CliError;
 use crate::args::choice;
-use crate::cmd::create::VERSIONS;
+use crate::cmd::create::{VERSIONS, show};
 use crate::cmd::key::{ConfirmArgs, HeaderArgs};
 use crate::error::on_one_line;
 use crate::output::{changed, print, report, say, warn_of};
@@ -46,7 +46,7 @@ impl BackupArgs {
     /// # Errors
     /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
-        changed(self.place.open().backup(&self.file))?;
+        changed(self.place.open().on_progress(show(false)).backup(&self.file))?;
         let (file, name) = (self.file.display(), self.place.name().display());
         say(&format!("Header of {name} saved to {file}"))
     }
