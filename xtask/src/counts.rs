@@ -64,7 +64,7 @@ const SUBJECTS: [Subject; 2] = [
 /// Those that valgrind can run.
 const BACKENDS: [&str; 2] = ["aesni", "portable"];
 const SHAPES: [(u32, u32); 5] = [(512, 512), (4096, 512), (4096, 4096), (65536, 512), (65536, 4096)];
-const STACKS: [&str; 5] = ["ram", "crypt", "linear", "cut", "file"];
+const STACKS: [&str; 6] = ["ram", "crypt", "linear", "cut", "file", "crypt-file"];
 /// Percent by which a count may differ from the committed one.
 const TOLERANCE: u64 = 2;
 

@@ -1,9 +1,10 @@
 //! One 4 KiB read through a stack, for a program that counts its instructions.
 //!
-//! `valgrind --tool=callgrind --toggle-collect='*measured*' read_instructions ram|file|linear|cut|crypt`
+//! `valgrind --tool=callgrind --toggle-collect='*measured*' read_instructions ram|file|linear|cut|crypt|crypt-file`
 //!
 //! `ram` is gate and RAM disk; `linear` and `cut` lay two ranges over it and read within one and across their border; `crypt`
-//! is a cipher that does nothing over it. `file` goes over a ring whose kernel answers at once and copies nothing.
+//! is a cipher that does nothing over it. `file` goes over a ring whose kernel answers at once and copies nothing, and so does
+//! `crypt-file`, through that cipher.
 //! `cargo xtask counts` runs them and compares with `crates/engine/instructions.txt`.
 
 use std::error::Error;
@@ -60,7 +61,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "cut" => (halves(ram()?)?, SIZE / 2 - 512, BackendChoice::Syscalls),
         "crypt" => (encrypted_by_nothing(ram()?)?, 0, BackendChoice::Syscalls),
         "file" => (file()?, 0, BackendChoice::Simulated(Simulation::new(&Prompt))),
-        other => return Err(format!("{other:?} is none of ram, linear, cut, crypt and file").into()),
+        "crypt-file" => (encrypted_by_nothing(file()?)?, 0, BackendChoice::Simulated(Simulation::new(&Prompt))),
+        other => return Err(format!("{other:?} is none of ram, linear, cut, crypt, file and crypt-file").into()),
     };
     let mut channel = Channel::open(&gate, backend, 8)?;
     let mut done = Vec::with_capacity(8);

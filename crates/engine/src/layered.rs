@@ -11,6 +11,8 @@
 //! ever in them at a time; from then on, nothing here allocates.
 //!
 //! * A request is in one place: below, with the layer, among the steps, or among what has ended.
+//! * The lowest bit of a token tells if there is an entry for the request below. One of which nothing has to be known has
+//!   none, and keeps its own token, one bit further up.
 //! * A request that goes through and finds no place below ends with [`Fault::Busy`]. A step that finds none is tried
 //!   again, in order; where nothing of this queue is below, others have all places, and the ring does not wait.
 //! * Steps are sent in the order in which the layer gives them. There are none when a call begins.
@@ -28,6 +30,16 @@ use crate::{Completion, Fault, Queue, Request, Submitted};
 pub(crate) trait Layer: Send {
     /// Knowledge of a request below, for when it comes back.
     type Note: Send;
+
+    /// The note of a request of which nothing has to be known when it comes back.
+    fn plain() -> Self::Note {
+        unreachable!("this layer has to know something of each request")
+    }
+
+    /// Tells if a note is that one. Such a request never comes again as a step.
+    fn is_plain(_note: &Self::Note) -> bool {
+        false
+    }
 
     /// Decides on a request, and changes it where it goes through.
     fn down(&mut self, request: &mut Request) -> Descent<Self::Note>;
@@ -64,13 +76,17 @@ pub(crate) trait Layer: Send {
         true
     }
 
-    /// Device and shift for a request that a device below may carry out where it lies.
-    fn at_once(&mut self, _request: &Request) -> Option<(usize, u64)> {
+    /// Begins a `poll`.
+    fn begin_poll(&mut self) {}
+
+    /// Device and shift for a request that a device below may carry out where it lies. But for the offset it is as it is
+    /// to go there.
+    fn at_once(&mut self, _request: &mut Request) -> Option<(usize, u64)> {
         None
     }
 
     /// The device below has carried it out, or not.
-    fn asked_at_once(&mut self, _request: &Request) {}
+    fn asked_at_once(&mut self, _request: &mut Request, _result: Option<Result<(), Fault>>) {}
 
     /// The queue is gone while this was below.
     fn lost(&mut self, _note: &Self::Note) {}
@@ -127,10 +143,14 @@ impl<N> LayerOut<N> {
         if self.next.is_some() { self.next.take() } else { self.send.pop_front() }
     }
 
-    fn has_sent_all(&self) -> bool {
+    /// Tells if no step is to be sent.
+    pub fn has_sent_all(&self) -> bool {
         self.next.is_none() && self.send.is_empty()
     }
 }
+
+/// Tokens below this one are whole when they have been moved up by one bit.
+const PLAIN_TOKENS: u64 = 1 << 63;
 
 /// Entry of a request below.
 struct Below<N> {
@@ -157,6 +177,7 @@ impl<L: Layer> Layered<L> {
     }
 
     /// Passes a request down; what it came back with, where it has ended at once. There is a place for it.
+    #[inline]
     fn pass(
         &mut self,
         ring: &mut Ring,
@@ -168,29 +189,49 @@ impl<L: Layer> Layered<L> {
         if let Some(result) = lower.answer_at_once(&mut request) {
             return Some((request.complete(result), below));
         }
-        let Ok(()) = self.below.enter(&mut request, below) else { unreachable!("there is a place") };
+        if L::is_plain(&below.note) && request.token < PLAIN_TOKENS {
+            request.token <<= 1;
+        } else {
+            let Ok(()) = self.below.enter(&mut request, below) else { unreachable!("there is a place") };
+            request.token = request.token << 1 | 1;
+        }
         match lower.pass(ring, request) {
             Submitted::Pending => None,
             Submitted::Done(mut completion) => {
-                let below = self.below.leave(&mut completion.request);
+                let below = self.leave(&mut completion.request);
                 Some((completion, below))
             }
         }
     }
 
+    /// Tells what was known of a request that has come back, which gets its own token again.
+    fn leave(&mut self, request: &mut Request) -> Below<L::Note> {
+        let has_entry = request.token & 1 != 0;
+        request.token >>= 1;
+        if has_entry { self.below.leave(request) } else { Below { note: L::plain(), is_step: false } }
+    }
+
     /// Sends all steps, and what follows from those that end at once. Tells if there were any.
+    #[inline]
     fn drain(&mut self, ring: &mut Ring) -> bool {
         let mut any = false;
         loop {
-            while let Some(step) = self.out.next() {
+            if !self.out.has_sent_all() {
                 any = true;
-                self.send(ring, step);
+                self.send_all(ring);
             }
             self.out.room = self.below.room();
             self.layer.turn(&mut self.out);
             if self.out.has_sent_all() {
                 return any;
             }
+        }
+    }
+
+    #[inline(never)]
+    fn send_all(&mut self, ring: &mut Ring) {
+        while let Some(step) = self.out.next() {
+            self.send(ring, step);
         }
     }
 
@@ -218,7 +259,7 @@ impl<L: Layer> Layered<L> {
     /// Takes in what the device below has put into `done` from `at` on; what ends stays where it is.
     fn settle(&mut self, device: usize, mut at: usize, done: &mut Vec<Completion>) {
         while let Some(completion) = done.get_mut(at) {
-            let Below { note, is_step } = self.below.leave(&mut completion.request);
+            let Below { note, is_step } = self.leave(&mut completion.request);
             if is_step && completion.result == Err(Fault::Busy) && self.layer.comes_again(&note) {
                 let request = done.swap_remove(at).request;
                 self.again.push_back(Step { device, request, note });
@@ -254,7 +295,7 @@ impl<L: Layer> Layered<L> {
         if let Some(moment) = self.out.wake_by.take() {
             ring.wake_by(moment);
         }
-        let finds_no_place = !self.again.is_empty() && self.below.is_empty();
+        let finds_no_place = !self.again.is_empty() && self.lower.iter().all(|lower| lower.in_flight() == 0);
         if std::mem::take(&mut self.out.awake) || !self.out.done.is_empty() || finds_no_place {
             ring.stay_awake();
         }
@@ -267,7 +308,7 @@ impl<L: Layer> Queue for Layered<L> {
         request.offset = request.offset.wrapping_add(shift);
         let result = self.lower[device].answer_at_once(request);
         request.offset = request.offset.wrapping_sub(shift);
-        self.layer.asked_at_once(request);
+        self.layer.asked_at_once(request, result);
         result
     }
 
@@ -307,6 +348,7 @@ impl<L: Layer> Queue for Layered<L> {
 
     fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
         self.out.polls = true;
+        self.layer.begin_poll();
         loop {
             for device in 0..self.lower.len() {
                 let before = done.len();
@@ -320,7 +362,9 @@ impl<L: Layer> Queue for Layered<L> {
             }
         }
         self.out.polls = false;
-        done.append(&mut self.out.done);
+        if !self.out.done.is_empty() {
+            done.append(&mut self.out.done);
+        }
         self.tell(ring);
     }
 }
@@ -388,6 +432,14 @@ mod tests {
     impl Layer for Twice {
         type Note = bool;
 
+        fn plain() -> bool {
+            false
+        }
+
+        fn is_plain(note: &bool) -> bool {
+            !note
+        }
+
         fn down(&mut self, request: &mut Request) -> Descent<bool> {
             if request.op == crate::Op::Flush { Descent::Take } else { Descent::Through { device: 0, note: false } }
         }
@@ -452,6 +504,18 @@ mod tests {
             assert_eq!((done.len(), done[0].request.token, done[0].result), (1, 7, Ok(())));
             // With one place in the table, who finds it taken does not ask below.
             assert_eq!(asked.load(Ordering::Relaxed), if most == 1 { 2 } else { 4 });
+        }
+    }
+
+    #[test]
+    fn request_without_an_entry_keeps_its_token_whatever_it_is() {
+        for token in [0, 1, PLAIN_TOKENS - 1, PLAIN_TOKENS, u64::MAX] {
+            let Bench { mut queue, mut ring, .. } = bench(4);
+            assert!(matches!(queue.submit(&mut ring, write(token)), Submitted::Pending));
+            assert_eq!(queue.below.is_empty(), token < PLAIN_TOKENS);
+            let mut done = Vec::new();
+            queue.poll(&mut ring, &mut done);
+            assert_eq!((done.len(), done[0].request.token, done[0].result), (1, token, Ok(())));
         }
     }
 

@@ -8,7 +8,7 @@
 //!   ▼                                              ▼               │
 //! Gate ── range, alignment, capability, latch ── GatedQueue ───────┤
 //!   │                                              │               │
-//! CryptDevice (key schedule, read-only) ──────── InlineQueue encrypt│decrypt
+//! CryptDevice (key schedule, read-only) ──────── Layered    encrypt│decrypt
 //!   │                                              │               │
 //! Gate ───────────────────────────────────────── GatedQueue        │
 //!   │                                              │               │

@@ -33,7 +33,7 @@ use cryptline_cipher::SectorCipher;
 use cryptline_sys::{Backend, BackendChoice, Ring, Stopwatch};
 
 use self::exchange::Exchange;
-use self::queue::InlineQueue;
+use self::queue::PlacedCipher;
 use self::shared::SharedQueue;
 use crate::cipher_map::CipherMap;
 pub use crate::cipher_map::{CipherRange, Zeroes};
@@ -219,13 +219,12 @@ impl Device for CryptDevice {
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         // First: it reserves places on the ring, which those that follow count with.
         let exchange = self.open_exchange(ring)?;
-        let watch = self.watch(ring);
-        let lower = self.lower.open_queue(ring)?;
-        let (cipher_map, start) = (Arc::clone(&self.cipher_map), self.start);
-        let inline = InlineQueue::new(lower, cipher_map, start, watch);
+        let (cipher_map, start, watch) = (Arc::clone(&self.cipher_map), self.start, self.watch(ring));
+        let cipher = PlacedCipher { cipher_map, start, watch };
+        let (lower, depth) = (self.lower.open_queue(ring)?, ring.depth());
         Ok(match exchange {
-            Some(exchange) => Box::new(SharedQueue::new(inline, exchange)),
-            None => Box::new(inline),
+            Some(exchange) => Box::new(SharedQueue::new(lower, cipher, depth, exchange)),
+            None => Box::new(queue::over(lower, cipher, depth)),
         })
     }
 

@@ -1,7 +1,7 @@
 //! One thread's way into a crypt device that runs the cipher itself.
 //!
-//! Finished reads are first all taken from the layer below and then decrypted, small ones before large
-//! ones, and of the large ones only so much at a time: a long decryption must not hold up a short one
+//! Finished reads are first all taken from the layer below, which decrypts small ones as they come; large ones come
+//! after them, and only so much at a time: a long decryption must not hold up a short one
 //! that ends meanwhile. (In the kernel's inline mode the tasklet and `cond_resched` have this part.)
 //!
 //! A queue with more work keeps its ring from waiting.
@@ -9,147 +9,163 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cryptline_sys::{Ring, Stopwatch};
+use cryptline_sys::Stopwatch;
 
 use crate::cipher_map::CipherMap;
 use crate::gate::GatedQueue;
+use crate::layered::{Descent, Layer, LayerOut, Layered};
 use crate::queue::AtOnce;
-use crate::{Completion, Fault, Op, Queue, Request, Submitted};
+use crate::{Completion, Fault, Op, Request};
 
 /// A read of more bytes than this is decrypted after the smaller ones.
-const LARGE: usize = 64 * 1024;
+const LARGE: u64 = 64 * 1024;
 /// Bytes decrypted in one `poll` beyond the small reads: about 50 microseconds.
 pub(super) const TURN: usize = 256 * 1024;
 
-/// The queue of `inline`, and of what `SharedQueue` does not share.
-pub(super) struct InlineQueue {
-    pub lower: GatedQueue,
-    cipher: InlineCipher,
-    at_once: AtOnce,
-    /// Requests that the layer below has just finished.
-    pub reaped: Vec<Completion>,
-    /// Large reads, to be decrypted in turns.
-    ripe: VecDeque<Ripe>,
-}
-
-/// A large read and how much of it is decrypted, in bytes.
-struct Ripe {
-    completion: Completion,
-    clear: usize,
-}
-
-/// The cipher, run by the thread that has the request.
-struct InlineCipher {
-    cipher_map: Arc<CipherMap>,
+/// The ciphers, and where their data lies.
+#[derive(Clone)]
+pub(super) struct PlacedCipher {
+    pub cipher_map: Arc<CipherMap>,
     /// First byte of the data on the lower device.
-    start: u64,
-    watch: Arc<Stopwatch>,
+    pub start: u64,
+    pub watch: Arc<Stopwatch>,
 }
 
-impl InlineQueue {
-    pub fn new(lower: GatedQueue, cipher_map: Arc<CipherMap>, start: u64, watch: Arc<Stopwatch>) -> Self {
-        Self {
-            at_once: lower.at_once(),
-            lower,
-            cipher: InlineCipher { cipher_map, start, watch },
-            reaped: Vec::new(),
-            ripe: VecDeque::new(),
-        }
+pub(super) struct CryptLayer {
+    cipher: PlacedCipher,
+    /// The device below carries out all requests where they lie.
+    answers_at_once: bool,
+    /// Large reads, to be decrypted in turns.
+    ripe: VecDeque<Completion>,
+    /// Bytes of the first of them that are decrypted.
+    clear: usize,
+    /// Bytes that may be decrypted in this `poll`.
+    left: usize,
+}
+
+/// A queue over `lower`, for at most `depth` requests in flight.
+pub(super) fn over(lower: GatedQueue, cipher: PlacedCipher, depth: usize) -> Layered<CryptLayer> {
+    let layer = CryptLayer {
+        cipher,
+        answers_at_once: lower.at_once() == AtOnce::All,
+        ripe: VecDeque::with_capacity(depth),
+        clear: 0,
+        left: 0,
+    };
+    Layered::new(layer, vec![lower], depth)
+}
+
+impl Layer for CryptLayer {
+    type Note = ();
+
+    fn plain() {}
+
+    fn is_plain(_note: &()) -> bool {
+        true
     }
-}
 
-impl Queue for InlineQueue {
-    fn answer_at_once(&mut self, request: &mut Request) -> Option<Result<(), Fault>> {
-        let is_write = request.op.is_write();
+    fn begin_poll(&mut self) {
+        self.left = TURN;
+    }
+
+    fn at_once(&mut self, request: &mut Request) -> Option<(usize, u64)> {
         // A write that is not answered would have been encrypted for nothing.
-        if self.at_once == AtOnce::None || (is_write && self.at_once != AtOnce::All) {
-            return None;
+        if request.op.is_write() {
+            if !self.answers_at_once {
+                return None;
+            }
+            self.cipher.encrypt(request);
         }
+        Some((0, self.cipher.start))
+    }
+
+    fn asked_at_once(&mut self, request: &mut Request, result: Option<Result<(), Fault>>) {
+        if let Some(result) = result {
+            self.cipher.clear(request, result);
+        }
+    }
+
+    fn down(&mut self, request: &mut Request) -> Descent<()> {
         self.cipher.descend(request);
-        let Some(result) = self.lower.answer_at_once(request) else {
-            self.cipher.shift_back(request);
-            return None;
-        };
-        self.cipher.ascend(request, result);
-        Some(result)
+        Descent::Through { device: 0, note: () }
     }
 
-    fn submit(&mut self, ring: &mut Ring, mut request: Request) -> Submitted {
-        self.cipher.descend(&mut request);
-        let mut submitted = self.lower.submit(ring, request);
-        if let Submitted::Done(Completion { request, result }) = &mut submitted {
-            self.cipher.ascend(request, *result);
+    fn up(&mut self, completion: &mut Completion, _note: (), out: &mut LayerOut<()>) -> Option<()> {
+        if out.polls && is_large(completion) {
+            self.cipher.shift_back(&mut completion.request);
+            return Some(());
         }
-        submitted
+        self.cipher.ascend(&mut completion.request, completion.result);
+        None
     }
 
-    fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
-        self.lower.poll(ring, &mut self.reaped);
-        self.decrypt_small(done);
-        self.decrypt_large(ring, TURN, done);
+    fn back(&mut self, _note: (), completion: Completion, _out: &mut LayerOut<()>) {
+        self.ripe.push_back(completion);
+    }
+
+    #[inline]
+    fn turn(&mut self, out: &mut LayerOut<()>) {
+        if !self.ripe.is_empty() {
+            self.decrypt_ripe(out);
+        }
     }
 }
 
-impl InlineQueue {
-    /// Tells if large reads are still to be decrypted.
-    pub fn has_ripe(&self) -> bool {
-        !self.ripe.is_empty()
-    }
-
-    /// Ends everything that was reaped but large reads, which join the ripe ones.
-    pub fn decrypt_small(&mut self, done: &mut Vec<Completion>) {
-        for mut completion in self.reaped.drain(..) {
-            if is_large(&completion) {
-                self.cipher.shift_back(&mut completion.request);
-                self.ripe.push_back(Ripe { completion, clear: 0 });
-            } else {
-                self.cipher.ascend(&mut completion.request, completion.result);
-                done.push(completion);
-            }
-        }
-    }
-
-    /// Decrypts up to `turn` bytes of the ripe reads, the oldest first.
-    pub fn decrypt_large(&mut self, ring: &mut Ring, turn: usize, done: &mut Vec<Completion>) {
-        let mut left = turn;
-        while left > 0
+impl CryptLayer {
+    /// Decrypts large reads, the oldest first.
+    fn decrypt_ripe(&mut self, out: &mut LayerOut<()>) {
+        while self.left > 0
             && let Some(ripe) = self.ripe.front_mut()
         {
-            let request = &mut ripe.completion.request;
-            let Some(buffer) = &mut request.data else { unreachable!("only reads ripen") };
-            let part = left.min(buffer.len() - ripe.clear);
-            let offset = request.offset + ripe.clear as u64;
-            let range = ripe.clear..ripe.clear + part;
-            self.cipher.decrypt(offset, &mut buffer[range]);
-            ripe.clear += part;
-            left -= part;
-            if ripe.clear == buffer.len()
-                && let Some(ripe) = self.ripe.pop_front()
-            {
-                done.push(ripe.completion);
+            let Some(data) = &mut ripe.request.data else { unreachable!("only reads ripen") };
+            let part = self.left.min(data.len() - self.clear);
+            let offset = ripe.request.offset + self.clear as u64;
+            self.cipher.decrypt(offset, &mut data[self.clear..][..part]);
+            self.left -= part;
+            self.clear += part;
+            if self.clear == data.len() {
+                self.clear = 0;
+                out.done.extend(self.ripe.pop_front());
             }
         }
-        if !self.ripe.is_empty() {
-            ring.stay_awake();
-        }
+        out.awake |= !self.ripe.is_empty();
     }
 }
 
-impl InlineCipher {
+impl PlacedCipher {
     /// Encrypts and shifts on the way down.
-    fn descend(&mut self, request: &mut Request) {
-        if let (Op::Write | Op::WriteFua, Some(data)) = (request.op, &mut request.data) {
-            let started = self.watch.start();
-            self.cipher_map.encrypt(request.offset, data);
-            self.watch.stop(started);
+    #[inline]
+    pub fn descend(&self, request: &mut Request) {
+        if request.op.is_write() {
+            self.encrypt(request);
         }
         // The gate has checked the sum for all but a flush, which has no range and any offset.
         request.offset = request.offset.wrapping_add(self.start);
     }
 
     /// Undoes on the way up what `descend` did on the way down.
-    fn ascend(&mut self, request: &mut Request, result: Result<(), Fault>) {
+    pub fn ascend(&self, request: &mut Request, result: Result<(), Fault>) {
         self.shift_back(request);
+        self.clear(request, result);
+    }
+
+    pub fn shift_back(&self, request: &mut Request) {
+        request.offset = request.offset.wrapping_sub(self.start);
+    }
+
+    /// Encrypts the data of a write. Apart, as reads have nothing of it.
+    #[inline(never)]
+    fn encrypt(&self, request: &mut Request) {
+        if let Some(data) = &mut request.data {
+            let started = self.watch.start();
+            self.cipher_map.encrypt(request.offset, data);
+            self.watch.stop(started);
+        }
+    }
+
+    /// Decrypts the data of what has ended, if it is to be clear.
+    #[inline]
+    fn clear(&self, request: &mut Request, result: Result<(), Fault>) {
         // Who found no place may come again, with what it came with before.
         let is_to_be_clear =
             matches!((request.op, result), (Op::Read, Ok(())) | (Op::Write | Op::WriteFua, Err(Fault::Busy)));
@@ -158,18 +174,14 @@ impl InlineCipher {
         }
     }
 
-    fn shift_back(&self, request: &mut Request) {
-        request.offset = request.offset.wrapping_sub(self.start);
-    }
-
-    fn decrypt(&mut self, offset: u64, data: &mut [u8]) {
+    pub fn decrypt(&self, offset: u64, data: &mut [u8]) {
         let started = self.watch.start();
         self.cipher_map.decrypt(offset, data);
         self.watch.stop(started);
     }
 }
 
-fn is_large(completion: &Completion) -> bool {
+pub(super) fn is_large(completion: &Completion) -> bool {
     let request = &completion.request;
-    completion.result.is_ok() && request.op == Op::Read && request.len > LARGE as u64
+    completion.result.is_ok() && request.op == Op::Read && request.len > LARGE
 }

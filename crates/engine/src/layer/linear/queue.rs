@@ -58,7 +58,7 @@ pub(super) fn open(map: &Arc<Map>, devices: &[Gate], ring: &mut Ring) -> Result<
 impl Layer for LinearLayer {
     type Note = LinearNote;
 
-    fn at_once(&mut self, request: &Request) -> Option<(usize, u64)> {
+    fn at_once(&mut self, request: &mut Request) -> Option<(usize, u64)> {
         self.map.alone(request).map(|way| (way.device, way.shift))
     }
 

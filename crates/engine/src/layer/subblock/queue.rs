@@ -102,11 +102,19 @@ pub(super) fn open(
 impl Layer for SubBlockLayer {
     type Note = StepNote;
 
-    fn at_once(&mut self, request: &Request) -> Option<(usize, u64)> {
+    fn plain() -> Self::Note {
+        None
+    }
+
+    fn is_plain(note: &Self::Note) -> bool {
+        note.is_none()
+    }
+
+    fn at_once(&mut self, request: &mut Request) -> Option<(usize, u64)> {
         (self.answers_at_once && self.goes_straight(request)).then_some((0, 0))
     }
 
-    fn asked_at_once(&mut self, request: &Request) {
+    fn asked_at_once(&mut self, request: &mut Request, _result: Option<Result<(), Fault>>) {
         self.came_straight(request);
         self.tell_of_released();
     }
