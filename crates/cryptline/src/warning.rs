@@ -42,7 +42,7 @@ pub enum Warning {
     SealVoid,
     /// Writes of a zoned device are encrypted inline, though the queue was asked for.
     ZonedQueue,
-    /// Everything is encrypted inline, though the queue was asked for: the NBD server below takes one connection.
+    /// Writes are encrypted inline, though the queue was asked for: the NBD server below takes one connection.
     OneConnection,
     /// A write that is under way when the connection to the NBD server below is lost is lost with it, though connections
     /// are made again: the server takes one.
@@ -114,7 +114,7 @@ impl fmt::Display for Warning {
             Self::Token { id, why } => write!(f, "skipping token {id}: {why}"),
             Self::SealVoid => f.write_str("the seal of the header does not hold any more, since the header has changed"),
             Self::OneConnection => f.write_str(
-                "the NBD server takes one connection, so requests are encrypted inline",
+                "the NBD server takes one connection, so writes are encrypted inline",
             ),
             Self::OnlyReadsAgain => f.write_str(
                 "the NBD server takes one connection (no NBD_FLAG_CAN_MULTI_CONN), so it cannot be known what became of a \

@@ -79,8 +79,8 @@ pub struct Traits {
     pub at_once: AtOnce,
     /// How many queues there can be at a time.
     pub queues: usize,
-    /// How many queues below each of its own takes, and how many it has there beside them.
-    pub takes: (usize, usize),
+    /// How many queues it has below beside one for each of its own.
+    pub beside: usize,
     /// A queue is to be kept until its reads have ended, even if nobody waits for them: it could not be replaced.
     pub awaits_reads: bool,
     /// Each request is a message to a server, which takes processor time whatever its length. Then a request that is
@@ -98,7 +98,7 @@ impl Traits {
             geometry,
             at_once: AtOnce::None,
             queues: usize::MAX,
-            takes: (1, 0),
+            beside: 0,
             awaits_reads: false,
             sends_messages: false,
             connects: Connections { tcp: false, unix: false, by_library: false },
@@ -126,23 +126,19 @@ impl Traits {
             ..one
         };
         let all = below.iter().map(|lower| *lower.traits()).reduce(both).expect("a layer lies over something");
-        Self { at_once: AtOnce::None, takes: (1, 0), ..all }
+        Self { at_once: AtOnce::None, beside: 0, ..all }
     }
 
-    /// The same of a layer each of whose queues takes `each` below, with `beside` more of them for all.
+    /// The same of a layer that has so many queues below beside one for each of its own.
     #[must_use]
-    pub fn taking(self, each: usize, beside: usize) -> Self {
-        let queues = match self.queues {
-            usize::MAX => usize::MAX,
-            below => below.saturating_sub(beside) / each.max(1),
-        };
-        Self { queues, takes: (each, beside), ..self }
+    pub fn with_beside(self, beside: usize) -> Self {
+        let queues = if self.queues == usize::MAX { usize::MAX } else { self.queues.saturating_sub(beside) };
+        Self { queues, beside, ..self }
     }
 
     /// How many queues so many of its own have below.
     pub(crate) fn queues_below(&self, queues: usize) -> usize {
-        let (each, beside) = self.takes;
-        queues.saturating_mul(each).saturating_add(beside)
+        queues.saturating_add(self.beside)
     }
 }
 

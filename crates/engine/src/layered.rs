@@ -127,6 +127,12 @@ struct Step<N> {
 }
 
 impl<N> LayerOut<N> {
+    /// With room for `most` steps and ends.
+    pub fn new(most: usize) -> Self {
+        let (send, done) = (VecDeque::with_capacity(most), Vec::with_capacity(most));
+        Self { next: None, send, done, room: most, polls: false, awake: false, wake_by: None }
+    }
+
     /// Sends a step to a device below; its own token is the note's business.
     pub fn send(&mut self, device: usize, request: Request, note: N) {
         self.room = self.room.saturating_sub(1);
@@ -171,9 +177,8 @@ pub(crate) struct Layered<L: Layer> {
 impl<L: Layer> Layered<L> {
     /// A queue of `layer`, with queues into the devices below it; at most `most` requests and steps are there at a time.
     pub fn new(layer: L, lower: Vec<GatedQueue>, most: usize) -> Self {
-        let (send, done) = (VecDeque::new(), Vec::new());
-        let out = LayerOut { next: None, send, done, room: most, polls: false, awake: false, wake_by: None };
-        Self { layer, lower, below: InFlight::new(most), out, again: VecDeque::new() }
+        let out = LayerOut::new(most);
+        Self { layer, lower, below: InFlight::new(most), out, again: VecDeque::with_capacity(most) }
     }
 
     /// Passes a request down; what it came back with, where it has ended at once. There is a place for it.

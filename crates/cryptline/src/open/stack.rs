@@ -180,12 +180,10 @@ impl StackPlan {
         if self.crypts().next().is_none() {
             return Ok(options);
         }
-        if lowers.iter().any(|lower| lower.traits().queues == 1) {
-            // Whoever shares or hands on requests has a queue of its own below, for the pieces.
-            if [self.dispatch.read, self.dispatch.write].contains(&DispatchMode::Queue) {
-                warnings.push(Warning::OneConnection);
-            }
-            (options.dispatch.read, options.dispatch.write) = (DispatchMode::Inline, DispatchMode::Inline);
+        if options.dispatch.has_writer() && lowers.iter().any(|lower| lower.traits().queues == 1) {
+            // The thread that writes has a queue of its own below.
+            options.dispatch.write = DispatchMode::Inline;
+            warnings.push(Warning::OneConnection);
         }
         if !self.crypts().all(|crypt| crypt.cipher.is_null()) {
             let (helpers, warning) = open.helpers.helpers(&options.dispatch)?;

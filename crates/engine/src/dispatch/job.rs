@@ -105,11 +105,6 @@ impl SharedSlots {
         self.lists().todo.push(job)
     }
 
-    /// Tells if one more job can be offered.
-    pub fn has_room(&self) -> bool {
-        !self.lists().todo.is_full()
-    }
-
     /// Takes a job to do.
     pub fn take(&self) -> Option<CipherJob> {
         self.lists.get()?.todo.pop()

@@ -10,9 +10,9 @@
 //! back to the [`SharedSlots`](job::SharedSlots) of the queue it came from, so two threads never see the same bytes.
 //!
 //! ```text
-//! auto     SharedQueue ─ job ─► SharedSlots.todo ◄─ whoever is first: the queue itself, or a helper
-//!                       ◄─ job ─ SharedSlots.done ◄─┘
-//! queue    SharedQueue ─ job ─► Workers ─► (writes: Writer, sorted by sector) ─► SharedSlots.done
+//! auto     Exchange ─ job ─► SharedSlots.todo ◄─ whoever is first: the queue itself, or a helper
+//!                    ◄─ job ─ SharedSlots.done ◄─┘
+//! queue    Exchange ─ job ─► Workers ─► (writes: Writer, sorted by sector) ─► SharedSlots.done
 //! ```
 
 mod helpers;
@@ -78,6 +78,12 @@ impl Dispatch {
     #[must_use]
     pub fn uses_workers(&self) -> bool {
         self.read == DispatchMode::Queue || self.write == DispatchMode::Queue
+    }
+
+    /// Tells if writes go through a thread that has a queue of its own into the device below.
+    #[must_use]
+    pub fn has_writer(&self) -> bool {
+        self.write == DispatchMode::Queue && !self.submit_from_crypt_cpus
     }
 }
 

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use cryptline_sys::BackendChoice;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
+use super::Dispatch;
 use super::job::{CipherJob, JobDirection, JobOrder, SharedSlots};
 use super::pool::{PoolTask, THREADS_MAX, WorkerPool};
 use super::priority::raise_priority;
 use super::writer::WriterThread;
-use super::{Dispatch, DispatchMode};
 use crate::{Gate, OpenError};
 
 /// The threads of one volume.
@@ -35,9 +35,9 @@ impl Workers {
     /// Starts what `dispatch` asks for; the writer writes to `lower`, `start` bytes further on than
     /// its jobs say, and does its I/O as `backend` says.
     pub fn start(dispatch: Dispatch, lower: &Gate, start: u64, backend: BackendChoice) -> Result<Self, OpenError> {
-        let wants_writer = dispatch.write == DispatchMode::Queue && !dispatch.submit_from_crypt_cpus;
         let nice = dispatch.high_priority;
-        let writer = if wants_writer { Some(WriterThread::start(lower.clone(), start, backend, nice)?) } else { None };
+        let writer =
+            if dispatch.has_writer() { Some(WriterThread::start(lower.clone(), start, backend, nice)?) } else { None };
         let cores = usable_cores();
         let pinned = dispatch.same_cpu_crypt;
         let kcryptd = |core| Arc::new(Kcryptd { writer: writer.clone(), core, high_priority: nice });

@@ -3,13 +3,14 @@
 use cryptline_sys::BackendChoice;
 
 use super::*;
-use crate::Channel;
 use crate::base::{RamDevice, ZonedDevice};
+use crate::cipher_map::CipherMap;
 use crate::cipher_map::{CipherRange, Zeroes};
-use crate::dispatch::DispatchMode;
+use crate::dispatch::{CipherPace, Dispatch, DispatchMode, HelperThreads};
 use crate::layer::crypt::any_cipher;
 use crate::layer::{DelayDevice, zoned};
 use crate::zone::ZoneLayout;
+use crate::{Channel, Gate, Submitted};
 
 const BLOCK: usize = 128 * 1024;
 const ZONE: u64 = 1 << 20;
@@ -33,30 +34,31 @@ fn what_no_helper_takes_is_encrypted_here_after_some_passes_or_when_there_is_not
     let (lower, mut ring) = (zones(), Ring::new(BackendChoice::Syscalls, 64).unwrap());
     let range = CipherRange { len: 4 * ZONE, cipher: Some(any_cipher()) };
     let cipher_map = Arc::new(CipherMap::new(vec![range], Zeroes::Decrypt));
-    let helpers = HelperThreads::deaf(1);
-    let mut exchange = Exchange::open(Parts {
-        dispatch: Dispatch::both(DispatchMode::Auto),
-        helpers: Some((helpers, CipherPace::of(&any_cipher()))),
-        workers: None,
-        lower: &lower,
-        cipher_map: &cipher_map,
-        start: 0,
-        watch: Arc::default(),
-        ring: &mut ring,
-    })
-    .unwrap();
-    let mut below = lower.open_queue(&mut ring).unwrap();
-    let mut done = Vec::new();
+    let helpers = Some((HelperThreads::deaf(1), CipherPace::of(&any_cipher())));
+    let policy = SharingPolicy::over(lower.traits(), Dispatch::both(DispatchMode::Auto), helpers);
+    let cipher = PlacedCipher { cipher_map, start: 0, watch: Arc::default() };
+    let mut exchange = Exchange::open(policy, None, cipher, lower.geometry(), &mut ring).unwrap();
+    exchange.under_way = 3;
     for zone in 0..2 {
+        let (mut out, has_other_work) = (CryptOut::new(64), zone == 0);
         let request = Request::write(zone * ZONE, filled(1), false, zone);
-        assert!(matches!(exchange.submit(&mut ring, &mut below, request, 3), Ok(Submitted::Pending)));
+        assert!(exchange.plan(&request));
+        exchange.take(request, &mut out);
         assert_eq!(exchange.slots.waiting(), 1);
-        let passes = if zone == 0 { PASSES_MAX } else { 0 };
-        for _ in 0..passes {
-            exchange.poll(&mut ring, &mut below, true, &mut done);
+        out.polls = true;
+        let mut poll = |exchange: &mut Exchange| {
+            exchange.begin_poll();
+            if has_other_work {
+                exchange.came_back(0);
+            }
+            exchange.turn(false, &mut TURN.clone(), &mut out);
+            !out.has_sent_all()
+        };
+        for _ in 0..if has_other_work { PASSES_MAX } else { 0 } {
+            assert!(!poll(&mut exchange));
             assert_eq!(exchange.slots.waiting(), 1);
         }
-        exchange.poll(&mut ring, &mut below, zone == 0, &mut done);
+        assert!(poll(&mut exchange), "it goes to the medium");
         assert_eq!((exchange.slots.waiting(), exchange.lent), (0, 0));
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! There is one pass of the cipher over the data, no second buffer, no allocation, no lock and no
 //! other thread (`queue.rs`). Where the dispatch says otherwise a request is cut into pieces, which
-//! other threads may encrypt or decrypt (`exchange.rs`, `split.rs`). The cipher's state is read-only
+//! other threads may encrypt or decrypt (`exchange.rs`). The cipher's state is read-only
 //! and shared by all queues.
 //!
 //! A disk of several ranges, each under a cipher of its own or in the clear, is one such device: what
@@ -24,8 +24,6 @@
 mod exchange;
 mod policy;
 mod queue;
-mod shared;
-mod split;
 
 use std::sync::{Arc, Mutex};
 
@@ -33,8 +31,8 @@ use cryptline_cipher::SectorCipher;
 use cryptline_sys::{Backend, BackendChoice, Ring, Stopwatch};
 
 use self::exchange::Exchange;
+use self::policy::SharingPolicy;
 use self::queue::PlacedCipher;
-use self::shared::SharedQueue;
 use crate::cipher_map::CipherMap;
 pub use crate::cipher_map::{CipherRange, Zeroes};
 use crate::dispatch::{CipherPace, Dispatch, DispatchMode, HelperThreads, Workers};
@@ -198,10 +196,9 @@ fn size_of(ranges: &[CipherRange], start: u64, block: u32, below: &Geometry) -> 
 
 impl Device for CryptDevice {
     fn traits(&self) -> Traits {
-        let each = 1 + usize::from(self.has_exchange());
-        let beside = usize::from(self.dispatch.uses_workers());
+        let beside = usize::from(self.dispatch.has_writer());
         let at_once = if self.has_exchange() { AtOnce::None } else { self.lower.traits().at_once };
-        Traits { geometry: self.geometry, at_once, ..Traits::over(self.below()).taking(each, beside) }
+        Traits { geometry: self.geometry, at_once, ..Traits::over(self.below()).with_beside(beside) }
     }
 
     fn grow(&self) -> u64 {
@@ -217,15 +214,12 @@ impl Device for CryptDevice {
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        // First: it reserves places on the ring, which those that follow count with.
-        let exchange = self.open_exchange(ring)?;
         let (cipher_map, start, watch) = (Arc::clone(&self.cipher_map), self.start, self.watch(ring));
         let cipher = PlacedCipher { cipher_map, start, watch };
-        let (lower, depth) = (self.lower.open_queue(ring)?, ring.depth());
-        Ok(match exchange {
-            Some(exchange) => Box::new(SharedQueue::new(lower, cipher, depth, exchange)),
-            None => Box::new(queue::over(lower, cipher, depth)),
-        })
+        // First: it reserves places on the ring, which the queue below counts with.
+        let exchange = self.open_exchange(&cipher, ring)?;
+        let lower = self.lower.open_queue(ring)?;
+        Ok(Box::new(queue::over(lower, cipher, exchange, ring.depth())))
     }
 
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {
@@ -289,22 +283,13 @@ impl CryptDevice {
     }
 
     /// Opens the exchange that a queue needs to let others work for it; `None` where it never does.
-    fn open_exchange(&self, ring: &mut Ring) -> Result<Option<Exchange>, OpenError> {
+    fn open_exchange(&self, cipher: &PlacedCipher, ring: &mut Ring) -> Result<Option<Exchange>, OpenError> {
         if !self.has_exchange() {
             return Ok(None);
         }
         let workers = if self.dispatch.uses_workers() { Some(self.workers(ring)?) } else { None };
-        let exchange = Exchange::open(exchange::Parts {
-            dispatch: self.dispatch,
-            helpers: self.helpers.clone(),
-            workers,
-            lower: &self.lower,
-            cipher_map: &self.cipher_map,
-            start: self.start,
-            watch: self.watch(ring),
-            ring,
-        })?;
-        Ok(Some(exchange))
+        let policy = SharingPolicy::over(self.lower.traits(), self.dispatch, self.helpers.clone());
+        Exchange::open(policy, workers, cipher.clone(), self.lower.geometry(), ring).map(Some)
     }
 
     /// The ring's stopwatch; where there is no cipher, one that nobody switches on.

@@ -16,11 +16,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::split::{SplitCut, UNIT};
 use crate::dispatch::job::SharedSlots;
 use crate::dispatch::{CipherPace, Dispatch, DispatchMode, HelperThreads};
-use crate::{Op, Request};
+use crate::{Op, Request, Traits};
 
+/// Pieces of one request at most.
+pub(super) const PARTS_MAX: usize = 32;
+/// Pieces are whole units of this many bytes: the largest cipher sector.
+const UNIT: usize = 4096;
 /// Parts under `queue`, in bytes: dm-crypt's `max_read_size` and `max_write_size`.
 const QUEUE_PART: usize = 128 * 1024;
 /// Reads of this many bytes from a medium that takes time are decrypted part by part as they come.
@@ -36,6 +39,27 @@ const DEFER_PART: usize = 128 * 1024;
 const ASK_EVERY: u32 = 16;
 /// How long to look out at most for a part that a helper still has, before waiting for it.
 const PATIENCE_MAX: Duration = Duration::from_micros(200);
+
+/// How a request is cut: `count` pieces of `part_len` bytes, the last one shorter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SplitCut {
+    pub part_len: usize,
+    pub count: usize,
+}
+
+impl SplitCut {
+    /// One piece.
+    pub fn whole(len: usize) -> Self {
+        Self { part_len: len, count: 1 }
+    }
+
+    /// Pieces of about `part_len` bytes, but at most `most` of them.
+    pub fn into_parts(len: usize, part_len: usize, most: usize) -> Self {
+        let most = most.clamp(1, PARTS_MAX);
+        let part_len = part_len.max(len.div_ceil(most)).next_multiple_of(UNIT);
+        Self { part_len, count: len.div_ceil(part_len).max(1) }
+    }
+}
 
 /// Treatment of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +104,9 @@ struct Help {
 }
 
 impl SharingPolicy {
-    pub fn new(dispatch: Dispatch, helpers: Option<(HelperThreads, CipherPace)>, answers_at_once: bool) -> Self {
+    /// The policy over a device with the traits `below`.
+    pub fn over(below: &Traits, dispatch: Dispatch, helpers: Option<(HelperThreads, CipherPace)>) -> Self {
+        let answers_at_once = below.geometry.answers_at_once;
         let help = helpers.map(|(helpers, pace)| {
             let (awake, asleep) = helpers.thresholds();
             Help {
@@ -97,22 +123,12 @@ impl SharingPolicy {
             dispatch,
             help,
             answers_at_once,
-            overlaps: !answers_at_once,
-            encrypts_ahead: false,
+            // One that is a message to a server costs more cut than its decryption takes.
+            overlaps: !answers_at_once && !below.sends_messages,
+            // As those of a zone do.
+            encrypts_ahead: !answers_at_once && below.geometry.zones.is_some(),
             depth: Depth::default(),
         }
-    }
-
-    /// Leaves large reads whole, where one that is cut costs the medium more than its decryption takes.
-    pub fn without_overlap(mut self) -> Self {
-        self.overlaps = false;
-        self
-    }
-
-    /// For a medium whose writes wait for each other below the cipher, as those of a zone do.
-    pub fn with_ordered_writes(mut self) -> Self {
-        self.encrypts_ahead = !self.answers_at_once;
-        self
     }
 
     /// Decides on a request that may use `most` operations on the medium. `under_way` is the number of other requests
@@ -136,6 +152,11 @@ impl SharingPolicy {
             DispatchMode::Auto if self.encrypts_ahead && under_way >= DEEP as usize => self.ahead(len),
             DispatchMode::Auto => self.share(len),
         }
+    }
+
+    /// Tells if finished reads may be shared.
+    pub fn may_share_reads(&self) -> bool {
+        self.dispatch.read == DispatchMode::Auto && self.help.is_some()
     }
 
     /// Tells if finished reads of `bytes` bytes in all are worth sharing.
@@ -304,7 +325,32 @@ impl Depth {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Geometry;
     use crate::layer::crypt::any_cipher;
+    use crate::zone::ZoneLayout;
+
+    #[test]
+    fn pieces_are_whole_units_and_never_too_many() {
+        let cut = SplitCut::into_parts(1 << 20, 100_000, 64);
+        assert_eq!((cut.part_len, cut.count), (102_400, 11));
+        let cut = SplitCut::into_parts(1 << 22, UNIT, 64);
+        assert_eq!((cut.part_len, cut.count), ((1 << 22) / PARTS_MAX, PARTS_MAX));
+        assert_eq!(SplitCut::into_parts(512, UNIT, 64).count, 1);
+        assert_eq!(SplitCut::into_parts(1 << 20, UNIT, 1).count, 1);
+        assert_eq!(SplitCut::into_parts(1 << 20, UNIT, 0).count, 1);
+        assert_eq!(SplitCut::into_parts(0, UNIT, 64).count, 1);
+    }
+
+    /// Traits of a medium below.
+    fn medium(answers_at_once: bool) -> Traits {
+        Traits::base(Geometry { answers_at_once, ..Geometry::plain(1 << 30, 512) })
+    }
+
+    fn zones(answers_at_once: bool) -> Traits {
+        let mut zones = medium(answers_at_once);
+        zones.geometry.zones = Some(ZoneLayout::new(1 << 30, 1 << 20).unwrap().model());
+        zones
+    }
 
     #[test]
     fn caller_that_waits_for_each_request_is_rarely_probed() {
@@ -341,7 +387,7 @@ mod tests {
     #[test]
     fn without_helpers_auto_is_inline_and_queue_is_cut_as_the_kernel_cuts() {
         let plan = |mode, len| {
-            let mut policy = SharingPolicy::new(Dispatch::both(mode), None, true);
+            let mut policy = SharingPolicy::over(&medium(true), Dispatch::both(mode), None);
             let buffer = cryptline_sys::Buffer::alloc(len).unwrap();
             policy.plan(&Request::read(0, buffer, 0), usize::MAX, 0)
         };
@@ -356,7 +402,7 @@ mod tests {
         let pace = CipherPace::of(&any_cipher());
         // As willing as helpers can be: every core is idle and a hand-off costs nothing.
         let helpers = HelperThreads::always(2).unwrap();
-        let mut policy = SharingPolicy::new(Dispatch::both(DispatchMode::Auto), Some((helpers, pace)), true);
+        let mut policy = SharingPolicy::over(&medium(true), Dispatch::both(DispatchMode::Auto), Some((helpers, pace)));
         let crossover = policy.help.as_ref().unwrap().part;
         let mut plan = |len, is_read| {
             let buffer = cryptline_sys::Buffer::alloc(len).unwrap();
@@ -377,26 +423,26 @@ mod tests {
     #[test]
     fn only_large_writes_of_zones_that_take_time_are_encrypted_ahead_and_only_behind_others() {
         let pace = CipherPace::of(&any_cipher());
-        let policy = |answers_at_once| {
+        let policy = |below: Traits| {
             let helpers = HelperThreads::always(2).unwrap();
             let dispatch = Dispatch::both(DispatchMode::Auto);
-            SharingPolicy::new(dispatch, Some((helpers, pace)), answers_at_once)
+            SharingPolicy::over(&below, dispatch, Some((helpers, pace)))
         };
         let is_ahead = |policy: &mut SharingPolicy, len, under_way| {
             let buffer = cryptline_sys::Buffer::alloc(len).unwrap();
             let request = Request::write(0, buffer, false, 0);
             matches!(policy.plan(&request, usize::MAX, under_way), Treatment::Ahead(_))
         };
-        let mut zones = policy(false).with_ordered_writes();
-        assert!(is_ahead(&mut zones, 1 << 20, 3) && is_ahead(&mut zones, 1 << 20, 15));
-        assert!(!is_ahead(&mut zones, 1 << 20, 2) && !is_ahead(&mut zones, 512, 15));
-        assert!(!is_ahead(&mut policy(false), 1 << 20, 15));
-        assert!(!is_ahead(&mut policy(true).with_ordered_writes(), 1 << 20, 15));
+        let mut slow = policy(zones(false));
+        assert!(is_ahead(&mut slow, 1 << 20, 3) && is_ahead(&mut slow, 1 << 20, 15));
+        assert!(!is_ahead(&mut slow, 1 << 20, 2) && !is_ahead(&mut slow, 512, 15));
+        assert!(!is_ahead(&mut policy(medium(false)), 1 << 20, 15));
+        assert!(!is_ahead(&mut policy(zones(true)), 1 << 20, 15));
     }
 
     #[test]
     fn large_read_of_a_slow_medium_overlaps_with_its_decryption() {
-        let mut policy = SharingPolicy::new(Dispatch::default(), None, false);
+        let mut policy = SharingPolicy::over(&medium(false), Dispatch::default(), None);
         let mut plan = |len, most| {
             let buffer = cryptline_sys::Buffer::alloc(len).unwrap();
             policy.plan(&Request::read(0, buffer, 0), most, 0)
@@ -408,8 +454,9 @@ mod tests {
 
     #[test]
     fn large_read_that_is_one_message_stays_one() {
-        let policy = SharingPolicy::new(Dispatch::default(), None, false);
+        let server = Traits { sends_messages: true, ..medium(false) };
+        let mut policy = SharingPolicy::over(&server, Dispatch::default(), None);
         let buffer = cryptline_sys::Buffer::alloc(1 << 20).unwrap();
-        assert_eq!(policy.without_overlap().plan(&Request::read(0, buffer, 0), 64, 0), Treatment::Inline);
+        assert_eq!(policy.plan(&Request::read(0, buffer, 0), 64, 0), Treatment::Inline);
     }
 }

@@ -1,16 +1,23 @@
-//! One thread's way into a crypt device that runs the cipher itself.
+//! One thread's way into a crypt device.
 //!
-//! Finished reads are first all taken from the layer below, which decrypts small ones as they come; large ones come
-//! after them, and only so much at a time: a long decryption must not hold up a short one
-//! that ends meanwhile. (In the kernel's inline mode the tasklet and `cond_resched` have this part.)
+//! ```text
+//! write   encrypt ─► below                         or ─► exchange ─► below
+//! read    below ─► small: decrypt, in place        or, of several, ─► exchange
+//!               └► large: ripe ─► decrypt in turns
+//! ```
 //!
-//! A queue with more work keeps its ring from waiting.
+//! Finished reads are first all taken from the device below, and small ones decrypted as they come. Large ones come after
+//! them, and only so much at a time: a long decryption must not hold up a short one that ends meanwhile. (In the kernel's
+//! inline mode the tasklet and `cond_resched` have this part.) A queue with more work keeps its ring from waiting.
+//!
+//! The exchange, where there is one, takes what is worth sharing. All else goes as under `inline`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cryptline_sys::Stopwatch;
 
+use super::exchange::{EXTRA_MAX, Exchange};
 use crate::cipher_map::CipherMap;
 use crate::gate::GatedQueue;
 use crate::layered::{Descent, Layer, LayerOut, Layered};
@@ -19,7 +26,9 @@ use crate::{Completion, Fault, Op, Request};
 
 /// A read of more bytes than this is decrypted after the smaller ones.
 const LARGE: u64 = 64 * 1024;
-/// Bytes decrypted in one `poll` beyond the small reads: about 50 microseconds.
+/// A finished read of fewer bytes is not worth sharing by itself.
+const ALONE_LEAST: u64 = 8 * 1024;
+/// Bytes under the cipher in one `poll` beyond the small reads: about 50 microseconds.
 pub(super) const TURN: usize = 256 * 1024;
 
 /// The ciphers, and where their data lies.
@@ -31,6 +40,19 @@ pub(super) struct PlacedCipher {
     pub watch: Arc<Stopwatch>,
 }
 
+/// A piece of a request that the exchange has cut.
+#[derive(Clone, Copy)]
+pub(super) struct CryptPiece {
+    /// The request's place in the exchange.
+    pub split: usize,
+    pub part: usize,
+}
+
+/// Note on a request below: the piece that it is, or none for a whole one.
+pub(super) type CryptNote = Option<CryptPiece>;
+
+pub(super) type CryptOut = LayerOut<CryptNote>;
+
 pub(super) struct CryptLayer {
     cipher: PlacedCipher,
     /// The device below carries out all requests where they lie.
@@ -39,33 +61,53 @@ pub(super) struct CryptLayer {
     ripe: VecDeque<Completion>,
     /// Bytes of the first of them that are decrypted.
     clear: usize,
-    /// Bytes that may be decrypted in this `poll`.
+    /// Bytes that may be encrypted or decrypted in this `poll`.
     left: usize,
+    /// A read of so many bytes does not end on its way up.
+    waits_from: u64,
+    /// Reads that have come back in this `poll` and may be lent.
+    reaped: VecDeque<Completion>,
+    exchange: Option<Exchange>,
 }
 
 /// A queue over `lower`, for at most `depth` requests in flight.
-pub(super) fn over(lower: GatedQueue, cipher: PlacedCipher, depth: usize) -> Layered<CryptLayer> {
+pub(super) fn over(
+    lower: GatedQueue,
+    cipher: PlacedCipher,
+    exchange: Option<Exchange>,
+    depth: usize,
+) -> Layered<CryptLayer> {
+    let lends = exchange.as_ref().is_some_and(Exchange::may_lend);
+    let most = depth + if exchange.is_some() { EXTRA_MAX } else { 0 };
     let layer = CryptLayer {
         cipher,
         answers_at_once: lower.at_once() == AtOnce::All,
         ripe: VecDeque::with_capacity(depth),
         clear: 0,
         left: 0,
+        waits_from: if lends { ALONE_LEAST } else { LARGE + 1 },
+        reaped: VecDeque::with_capacity(if exchange.is_some() { depth } else { 0 }),
+        exchange,
     };
-    Layered::new(layer, vec![lower], depth)
+    Layered::new(layer, vec![lower], most)
 }
 
 impl Layer for CryptLayer {
-    type Note = ();
+    type Note = CryptNote;
 
-    fn plain() {}
+    fn plain() -> CryptNote {
+        None
+    }
 
-    fn is_plain(_note: &()) -> bool {
-        true
+    fn is_plain(note: &CryptNote) -> bool {
+        note.is_none()
     }
 
     fn begin_poll(&mut self) {
         self.left = TURN;
+        if let Some(exchange) = &mut self.exchange {
+            exchange.begin_poll();
+        }
     }
 
     fn at_once(&mut self, request: &mut Request) -> Option<(usize, u64)> {
@@ -85,35 +127,99 @@ impl Layer for CryptLayer {
         }
     }
 
-    fn down(&mut self, request: &mut Request) -> Descent<()> {
-        self.cipher.descend(request);
-        Descent::Through { device: 0, note: () }
-    }
-
-    fn up(&mut self, completion: &mut Completion, _note: (), out: &mut LayerOut<()>) -> Option<()> {
-        if out.polls && is_large(completion) {
-            self.cipher.shift_back(&mut completion.request);
-            return Some(());
+    #[inline]
+    fn down(&mut self, request: &mut Request) -> Descent<CryptNote> {
+        if self.exchange.as_mut().is_some_and(|exchange| exchange.plan(request)) {
+            return Descent::Take;
         }
-        self.cipher.ascend(&mut completion.request, completion.result);
-        None
+        self.cipher.descend(request);
+        Descent::Through { device: 0, note: None }
     }
 
-    fn back(&mut self, _note: (), completion: Completion, _out: &mut LayerOut<()>) {
-        self.ripe.push_back(completion);
+    fn take(&mut self, request: Request, out: &mut CryptOut) {
+        let Some(exchange) = &mut self.exchange else { unreachable!("without an exchange all goes through") };
+        exchange.take(request, out);
     }
 
     #[inline]
-    fn turn(&mut self, out: &mut LayerOut<()>) {
-        if !self.ripe.is_empty() {
+    fn up(&mut self, completion: &mut Completion, note: CryptNote, out: &mut CryptOut) -> Option<CryptNote> {
+        if note.is_some() {
+            return Some(note);
+        }
+        let Completion { request, result } = completion;
+        let read = if request.op == Op::Read && result.is_ok() { request.len } else { 0 };
+        let waits = out.polls && read >= self.waits_from;
+        if self.exchange.is_some() {
+            self.came_back(read, waits);
+        }
+        if waits {
+            self.cipher.shift_back(request);
+            return Some(None);
+        }
+        self.cipher.ascend(request, *result);
+        None
+    }
+
+    fn back(&mut self, note: CryptNote, completion: Completion, out: &mut CryptOut) {
+        match (note, &mut self.exchange) {
+            (Some(piece), Some(exchange)) => exchange.back(piece, completion, out),
+            (_, Some(_)) => self.reaped.push_back(completion),
+            (_, None) => self.ripe.push_back(completion),
+        }
+    }
+
+    #[inline]
+    fn turn(&mut self, out: &mut CryptOut) {
+        if self.exchange.is_some() {
+            self.turn_to_others(out);
+        }
+        if !self.ripe.is_empty() && out.polls && out.has_sent_all() {
             self.decrypt_ripe(out);
         }
+    }
+
+    /// A whole write keeps its turn in a zone no better by coming again, and who sent it hears what it found.
+    fn comes_again(&self, note: &CryptNote) -> bool {
+        note.is_some()
     }
 }
 
 impl CryptLayer {
+    /// Notes that a whole request has come back, which waits here or ends.
+    #[inline(never)]
+    fn came_back(&mut self, read: u64, waits: bool) {
+        let Some(exchange) = &mut self.exchange else { return };
+        exchange.came_back(read);
+        if !waits {
+            exchange.ended();
+        }
+    }
+
+    /// Lends the reads that have come back where that is worth a helper's while, and else goes on with them here; then
+    /// works for the exchange.
+    #[inline(never)]
+    fn turn_to_others(&mut self, out: &mut CryptOut) {
+        let Some(exchange) = &mut self.exchange else { return };
+        let lends = !self.reaped.is_empty() && exchange.lends();
+        while let Some(mut completion) = self.reaped.pop_front() {
+            if lends && exchange.has_room() {
+                exchange.lend(completion, out);
+            } else if completion.request.len > LARGE {
+                self.ripe.push_back(completion);
+            } else {
+                self.cipher.clear(&mut completion.request, completion.result);
+                exchange.ended();
+                out.done.push(completion);
+            }
+        }
+        if lends {
+            exchange.call();
+        }
+        exchange.turn(!self.ripe.is_empty(), &mut self.left, out);
+    }
+
     /// Decrypts large reads, the oldest first.
-    fn decrypt_ripe(&mut self, out: &mut LayerOut<()>) {
+    fn decrypt_ripe(&mut self, out: &mut CryptOut) {
         while self.left > 0
             && let Some(ripe) = self.ripe.front_mut()
         {
@@ -126,6 +232,7 @@ impl CryptLayer {
             if self.clear == data.len() {
                 self.clear = 0;
                 out.done.extend(self.ripe.pop_front());
+                self.exchange.iter_mut().for_each(Exchange::ended);
             }
         }
         out.awake |= !self.ripe.is_empty();
@@ -179,9 +286,4 @@ impl PlacedCipher {
         self.cipher_map.decrypt(offset, data);
         self.watch.stop(started);
     }
-}
-
-pub(super) fn is_large(completion: &Completion) -> bool {
-    let request = &completion.request;
-    completion.result.is_ok() && request.op == Op::Read && request.len > LARGE
 }
