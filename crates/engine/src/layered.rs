@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A layer says what it does with a request; the shell has the queues below, the table of what is there, the steps to be
-//! sent and what has ended. Its tables grow to what was
-//! ever in them at a time; from then on, nothing here allocates.
+//! sent and what has ended. Its tables grow to what was ever in them at a
+//! time; from then on, nothing here allocates.
 //!
 //! * A request is in one place: below, with the layer, among the steps, or among what has ended.
 //! * The lowest bit of a token tells if there is an entry for the request below. One of which nothing has to be known has
@@ -129,7 +129,7 @@ struct Step<N> {
 impl<N> LayerOut<N> {
     /// With room for `most` steps and ends.
     pub fn new(most: usize) -> Self {
-        let (send, done) = (VecDeque::with_capacity(most), Vec::with_capacity(most));
+        let (send, done) = (VecDeque::new(), Vec::new());
         Self { next: None, send, done, room: most, polls: false, awake: false, wake_by: None }
     }
 
@@ -178,7 +178,7 @@ impl<L: Layer> Layered<L> {
     /// A queue of `layer`, with queues into the devices below it; at most `most` requests and steps are there at a time.
     pub fn new(layer: L, lower: Vec<GatedQueue>, most: usize) -> Self {
         let out = LayerOut::new(most);
-        Self { layer, lower, below: InFlight::new(most), out, again: VecDeque::with_capacity(most) }
+        Self { layer, lower, below: InFlight::new(most), out, again: VecDeque::new() }
     }
 
     /// Passes a request down; what it came back with, where it has ended at once. There is a place for it.

@@ -63,7 +63,7 @@ impl Lab {
         format!("pmem:{}", self.path("there").display())
     }
 
-    fn into_volume(&self, copy: Copy) -> Result<crate::Copied> {
+    fn onto_volume(&self, copy: Copy) -> Result<crate::Copied> {
         let volume = self.path("volume");
         if !volume.exists() {
             self.create("volume").size(SIZE).create()?;
@@ -139,7 +139,7 @@ fn verbs() -> Vec<(&'static str, Run<'static>, Vec<MakingStep>)> {
             vec![Refuse, Begin, Fill, Compare, Size, Name],
         ),
         ("copied there", copy(|lab, copy| copy.into_target(lab.device())), vec![Refuse, Fill, Compare]),
-        ("copied into a volume", copy(Lab::into_volume), vec![Refuse, Fill, Compare]),
+        ("copied into a volume", copy(Lab::onto_volume), vec![Refuse, Fill, Compare]),
         ("table", table(|lab| CreateBtt::new(lab.path("new")).size(SIZE)), vec![Refuse, Head, Size, Check, Name]),
         ("table there", table(|lab| CreateBtt::new(lab.path("there")).replace(true)), vec![Refuse, Head, Check]),
         ("backup of a header", backup, vec![Refuse, Head, Size, Name]),
@@ -318,7 +318,7 @@ fn making_that_was_stopped_before_it_began_changes_nothing() {
     let stopped = || lab.copy().replace(true).stop(Arc::new(AtomicBool::new(true)));
     lab.create("volume").size(SIZE).create().unwrap();
     let before = std::fs::read(lab.path("volume")).unwrap();
-    for refused in [stopped().into_target(lab.device()), lab.into_volume(stopped())] {
+    for refused in [stopped().into_target(lab.device()), lab.onto_volume(stopped())] {
         let refused = refused.unwrap_err();
         assert!(matches!(refused.problem(), Problem::CopyStopped(CopyRemains::Nothing)), "{refused}");
     }

@@ -82,11 +82,11 @@ pub(super) fn over(
     let layer = CryptLayer {
         cipher,
         answers_at_once: lower.at_once() == AtOnce::All,
-        ripe: VecDeque::with_capacity(depth),
+        ripe: VecDeque::new(),
         clear: 0,
         left: 0,
         waits_from: if lends { ALONE_LEAST } else { LARGE + 1 },
-        reaped: VecDeque::with_capacity(if exchange.is_some() { depth } else { 0 }),
+        reaped: VecDeque::new(),
         exchange,
     };
     Layered::new(layer, vec![lower], most)
