@@ -109,7 +109,7 @@ impl Starter {
         let Some(starter) = &*starter else {
             return Ok(());
         };
-        // The leader of a process group has no terminal to lose.
+        // Fails for the leader of a process group only, which no server of a starter is.
         let _ = rustix::process::setsid();
         let left = rustix::stdio::dup2_stdin(&starter.nothing).and_then(|()| rustix::process::chdir("/"));
         left.map_err(|error| cannot_leave(&error.into()))

@@ -1,5 +1,5 @@
 //! Small new files: whole and durable before they have their name, so that a process that is killed leaves no half of one
-//! where others look for it.
+//! where others look for it. One that a signal ends takes the unfinished file with it, which may hold a key.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -9,9 +9,12 @@ use std::path::Path;
 use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
+use crate::cmd::create::signals::{RemovalGuard, remove_when_stopped};
+
 /// A file beside its place.
 pub struct NewFile<'a> {
     file: NamedTempFile,
+    _guard: RemovalGuard,
     path: &'a Path,
 }
 
@@ -21,7 +24,9 @@ impl<'a> NewFile<'a> {
     /// # Errors
     /// Something that is there; a folder in which no file can be made.
     pub fn aside(path: &'a Path, mode: u32) -> io::Result<Self> {
-        Self::refuse_there(path)?;
+        if fs::symlink_metadata(path).is_ok() {
+            return Err(Errno::EXIST.into());
+        }
         let mut new = tempfile::Builder::new();
         let new = new.prefix(".cryptline-").permissions(Permissions::from_mode(mode));
         let file = new.tempfile_in(folder_of(path)).map_err(|error| {
@@ -29,15 +34,8 @@ impl<'a> NewFile<'a> {
             let text = error.to_string();
             io::Error::new(error.kind(), text.split(" at path ").next().unwrap_or_default())
         })?;
-        Ok(Self { file, path })
-    }
-
-    /// Refuses something that is there, without making anything.
-    ///
-    /// # Errors
-    /// See above.
-    pub fn refuse_there(path: &Path) -> io::Result<()> {
-        if fs::symlink_metadata(path).is_ok() { Err(Errno::EXIST.into()) } else { Ok(()) }
+        let guard = remove_when_stopped(file.path()).map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(Self { file, _guard: guard, path })
     }
 
     /// Writes it, and gives it its name.
@@ -70,7 +68,7 @@ mod tests {
         assert!(!path.exists());
         second.put(b"whole").unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o400);
-        let kinds = [first.put(b"another"), NewFile::aside(&path, 0o600).map(drop), NewFile::refuse_there(&path)];
+        let kinds = [first.put(b"another"), NewFile::aside(&path, 0o600).map(drop)];
         assert!(kinds.into_iter().all(|refused| refused.unwrap_err().kind() == io::ErrorKind::AlreadyExists));
         assert_eq!((fs::read(&path).unwrap(), names()), (b"whole".to_vec(), 1));
         let lost = folder.path().join("no/new");

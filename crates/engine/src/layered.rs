@@ -7,14 +7,14 @@
 //! ```
 //!
 //! A layer says what it does with a request; the shell has the queues below, the table of what is there, the steps to be
-//! sent and what has ended. Its tables grow to what was ever in them at a
-//! time; from then on, nothing here allocates.
+//! sent and what has ended. Its tables grow to what was ever in them at a time; from then on, nothing here allocates.
 //!
 //! * A request is in one place: below, with the layer, among the steps, or among what has ended.
 //! * The lowest bit of a token tells if there is an entry for the request below. One of which nothing has to be known has
 //!   none, and keeps its own token, one bit further up.
 //! * A request that goes through and finds no place below ends with [`Fault::Busy`]. A step that finds none is tried
-//!   again, in order; where nothing of this queue is below, others have all places, and the ring does not wait.
+//!   again, in order with others of which that is true; steps that are new by then may pass them. Where nothing of this
+//!   queue is below, others have all places, and the ring does not wait.
 //! * Steps are sent in the order in which the layer gives them. There are none when a call begins.
 
 use std::collections::VecDeque;
@@ -36,7 +36,8 @@ pub(crate) trait Layer: Send {
         unreachable!("this layer has to know something of each request")
     }
 
-    /// Tells if a note is that one. Such a request never comes again as a step.
+    /// Tells if a note is that one. Whether it was a step is forgotten with it, so it is none that
+    /// [comes again](Self::comes_again).
     fn is_plain(_note: &Self::Note) -> bool {
         false
     }
@@ -175,7 +176,8 @@ pub(crate) struct Layered<L: Layer> {
 }
 
 impl<L: Layer> Layered<L> {
-    /// A queue of `layer`, with queues into the devices below it; at most `most` requests and steps are there at a time.
+    /// A queue of `layer`, with queues into the devices below it. At most `most` requests and steps have an entry at a time;
+    /// those without are as many as the devices below take.
     pub fn new(layer: L, lower: Vec<GatedQueue>, most: usize) -> Self {
         let out = LayerOut::new(most);
         Self { layer, lower, below: InFlight::new(most), out, again: VecDeque::new() }
@@ -195,6 +197,7 @@ impl<L: Layer> Layered<L> {
             return Some((request.complete(result), below));
         }
         if L::is_plain(&below.note) && request.token < PLAIN_TOKENS {
+            debug_assert!(!below.is_step || !self.layer.comes_again(&below.note), "its step would be forgotten");
             request.token <<= 1;
         } else {
             let Ok(()) = self.below.enter(&mut request, below) else { unreachable!("there is a place") };

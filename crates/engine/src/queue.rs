@@ -75,7 +75,7 @@ impl<Q: Immediate + Send> Queue for Q {
 #[derive(Debug)]
 #[must_use = "a completed request must be passed on"]
 pub enum Submitted {
-    /// The request has already ended.
+    /// A request has already ended: this one, or one before it of the same token.
     Done(Completion),
     /// The completion will come out of [`Queue::poll`].
     Pending,

@@ -2,7 +2,7 @@
 
 mod layout;
 mod new;
-mod signals;
+pub(crate) mod signals;
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -287,7 +287,7 @@ impl CreateArgs {
 /// Turns on a terminal while something takes long, and removes the unfinished file when stopped by a signal.
 pub(in crate::cmd) fn show(measures: bool) -> impl Fn(Progress<'_>) -> Result<(), cryptline::Error> + Send + Sync {
     let shown = Mutex::new(None);
-    let guard = Mutex::new(None);
+    let guards = Mutex::new(Vec::new());
     let say = move |message: Option<&'static str>| {
         let mut shown = lock(&shown);
         // Cleared before the next appears.
@@ -298,7 +298,7 @@ pub(in crate::cmd) fn show(measures: bool) -> impl Fn(Progress<'_>) -> Result<()
         match progress {
             Progress::Unfinished(path) => {
                 let watch = signals::remove_when_stopped(path).map_err(CliError::into_keys_error)?;
-                *lock(&guard) = Some(watch);
+                lock(&guards).push(watch);
             }
             Progress::Looking => say(Some("Looking whether anything is there ...")),
             Progress::LookedAt { .. } | Progress::Step(_) => {}

@@ -11,9 +11,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use cryptline_sys::lock;
 use rustix::fs::Mode;
 
 use super::cleanup::Cleanup;
@@ -88,6 +89,7 @@ pub struct MetricsSocket {
 struct MetricsSession {
     volumes: Volumes,
     process: OwnProcess,
+    turn: Mutex<()>,
 }
 
 impl MetricsAddress {
@@ -134,7 +136,7 @@ impl MetricsSocket {
     /// # Errors
     /// Exit code 3 where no thread can be started.
     pub fn start(self, volumes: Volumes) -> Result<(), CliError> {
-        doors::open(self.listener, MetricsSession { volumes, process: self.process }).map(drop)
+        doors::open(self.listener, MetricsSession { volumes, process: self.process, turn: Mutex::default() }).map(drop)
     }
 }
 
@@ -146,6 +148,8 @@ impl DoorSession for MetricsSession {
         let text = || {
             // Whoever has asked keeps its seat.
             asker.set_busy(true);
+            // One at a time, so that many askers take one processor at most.
+            let _turn = lock(&self.turn);
             metrics::text(&self.volumes.now(), &self.process)
         };
         // Whether it hears the answer is its own affair.

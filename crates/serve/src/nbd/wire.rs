@@ -112,7 +112,7 @@ impl NbdWire {
     pub fn new(ring: &mut Ring, connected: Connected, terms: Terms) -> io::Result<Self> {
         Ok(Self {
             transport: NetTransport::new(ring, connected)?,
-            block: terms.gate.geometry().logical_block.max(4096).into(),
+            block: terms.gate.geometry().preferred_block.max(4096).into(),
             terms,
             expect: Expect::Header,
             reads: 0,

@@ -39,6 +39,9 @@ impl Ring {
     /// The same with the first transfer between a file and one of the arena's buffers: all of its memory is there and
     /// locked from then on, which a ring that has nothing to do should not cost.
     pub fn register_when_used(&mut self, arena: &Arc<Arena>) {
+        if self.unregistered.is_some() || self.registered.is_some() {
+            return;
+        }
         match &self.engine {
             RingEngine::Uring(uring) if uring.registers_at_work() => self.unregistered = Some(Arc::clone(arena)),
             _ => _ = self.register(arena),

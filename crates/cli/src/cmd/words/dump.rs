@@ -95,7 +95,8 @@ impl DumpArgs {
         let used =
             |path: &Path, error: io::Error| CliError::busy(format!("{}: {error}; name a new file", path.display()));
         if let Some(path) = &self.volume_key_file {
-            NewFile::refuse_there(path).map_err(|error| used(path, error))?;
+            // Before anything is asked for.
+            NewFile::aside(path, 0o400).map(drop).map_err(|error| used(path, error))?;
         }
         let open = Open::new(self.place.name())
             .keys(keys.of_target(&self.place.target))
