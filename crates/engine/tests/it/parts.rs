@@ -2,13 +2,16 @@
 //! only where nothing was changed.
 
 use cryptline_engine::{Fault, Op};
-use cryptline_testkit::suite::devices::{self, AES_4096, AUTO, CBC_4096, INLINE, QUEUE, QUEUE_FLAGS, QUICK};
+use cryptline_testkit::suite::devices::{self, AES_4096, AUTO, CBC_4096, INLINE, QUEUE, QUEUE_FLAGS};
 use cryptline_testkit::suite::{Driver, Fresh, Setup};
 
 use crate::covering::Exclusion;
 
 /// Where the write begins that is looked at, but for five blocks before it.
 const BORDER: u64 = 1 << 20;
+
+/// Delay of the medium, see `delay`.
+const LATER: &str = "read=100us,write=2ms,flush=100us,parallel=8";
 
 /// A layer that cuts a request which begins and ends within sectors, and crosses byte `BORDER`.
 type Layer = (&'static str, fn(Fresh) -> Fresh);
@@ -32,8 +35,9 @@ const LAYERS: [Layer; 8] = [
 
 /// How a long write ends, and whether the device below has lost something, where its first parts below fail by `rules`.
 fn write_over(layer: Layer, rules: &[&str], setup: Setup, durable: bool) -> (Result<(), Fault>, bool) {
-    // It answers later: a part that fails at once keeps the others from being sent.
-    let slow = devices::delayed(devices::ram().expect("memory"), QUICK);
+    // It answers later, when tables have grown for all parts and the thread has had its turn: a part that has failed keeps
+    // the others from being sent.
+    let slow = devices::delayed(devices::ram().expect("memory"), LATER);
     let faulty = devices::faulty(slow, rules);
     let below = faulty.gate.clone();
     let fresh = (layer.1)(faulty);
