@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
 use crate::cmd::create::signals::{RemovalGuard, remove_when_stopped};
+use crate::serve::cleanup::folder_of;
 
 /// A file beside its place.
 pub struct NewFile<'a> {
@@ -49,10 +50,6 @@ impl<'a> NewFile<'a> {
         let named = File::open(folder_of(self.path)).and_then(cryptline_sys::sync_all);
         named.inspect_err(|_| _ = fs::remove_file(self.path))
     }
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]

@@ -178,7 +178,7 @@ impl Layer for CryptLayer {
         }
     }
 
-    /// A whole write keeps its turn in a zone no better by coming again, and who sent it hears what it found.
+    /// A whole write that found no place ends so: tried again here, it would not keep its turn in a zone either.
     fn comes_again(&self, note: &CryptNote) -> bool {
         note.is_some()
     }
@@ -242,7 +242,7 @@ impl CryptLayer {
 impl PlacedCipher {
     /// Encrypts and shifts on the way down.
     #[inline]
-    pub fn descend(&self, request: &mut Request) {
+    fn descend(&self, request: &mut Request) {
         if request.op.is_write() {
             self.encrypt(request);
         }
@@ -251,12 +251,12 @@ impl PlacedCipher {
     }
 
     /// Undoes on the way up what `descend` did on the way down.
-    pub fn ascend(&self, request: &mut Request, result: Result<(), Fault>) {
+    fn ascend(&self, request: &mut Request, result: Result<(), Fault>) {
         self.shift_back(request);
         self.clear(request, result);
     }
 
-    pub fn shift_back(&self, request: &mut Request) {
+    fn shift_back(&self, request: &mut Request) {
         request.offset = request.offset.wrapping_sub(self.start);
     }
 
