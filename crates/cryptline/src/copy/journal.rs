@@ -154,6 +154,8 @@ impl<'a> CopyJournal<'a> {
     ) -> io::Result<Self> {
         let at = room.end.next_multiple_of(RECORD);
         file.set_len(0)?;
+        // An earlier cut may not have become durable, and a record that it took away would tell of what is written now.
+        durable::sync_all(file)?;
         file.set_len(at + 2 * RECORD)?;
         first()?;
         let journal = Self { file, at, size, source, number: Cell::new(0), mark: 0 };
