@@ -1,5 +1,6 @@
 //! `certs`: what `--tls` needs, for those who have no certificate authority.
 
+mod found;
 mod renew;
 
 use std::fs;

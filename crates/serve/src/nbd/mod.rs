@@ -21,8 +21,8 @@ mod status;
 pub(crate) mod wire;
 
 pub use crate::net::{
-    AllowedClients, CertificateSubject, Certificates, CurrentTls, FILES, Listener, NoPlace, PeerAddress, StopHandle,
-    SubjectError, TlsConfigError, private_key_path, read_file, server_config,
+    AllowedClients, CertificateParts, CertificateSubject, Certificates, CurrentTls, FILES, Listener, NoPlace,
+    PeerAddress, StopHandle, SubjectError, TlsConfigError, private_key_path, read_file, server_config,
 };
 pub use ask::{ExportFlushed, Looked, NotFlushed};
 pub use background::Background;

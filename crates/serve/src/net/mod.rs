@@ -23,7 +23,7 @@ pub use socket::PeerAddress;
 pub(crate) use socket::{ClientPeer, Socket};
 pub(crate) use stream::{Connected, TimedStream};
 pub use tls::{
-    AllowedClients, CertificateSubject, Certificates, CurrentTls, FILES, SubjectError, TlsConfigError,
-    private_key_path, read_file, server_config,
+    AllowedClients, CertificateParts, CertificateSubject, Certificates, CurrentTls, FILES, SubjectError,
+    TlsConfigError, private_key_path, read_file, server_config,
 };
 pub(crate) use transport::NetTransport;

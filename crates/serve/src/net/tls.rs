@@ -12,6 +12,7 @@ mod current;
 mod der;
 mod key;
 mod name;
+mod parts;
 mod subject;
 
 use std::fs::File;
@@ -33,6 +34,7 @@ use certificate::{CertificateFields, host_of, is_old_version};
 pub use clients::AllowedClients;
 pub(super) use clients::why_refused;
 pub use current::CurrentTls;
+pub use parts::CertificateParts;
 pub use subject::{CertificateSubject, SubjectError};
 
 const CERTIFICATE: &str = "server-cert.pem";

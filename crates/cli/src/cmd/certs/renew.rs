@@ -13,22 +13,17 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write as _};
-use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rcgen::{Issuer, KeyPair, SubjectPublicKeyInfo};
+use rcgen::{Issuer, KeyPair};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use tempfile::NamedTempFile;
-use x509_parser::certificate::X509Certificate;
-use x509_parser::extensions::{GeneralName, ParsedExtension};
-use x509_parser::prelude::FromDer;
 use zeroize::Zeroizing;
 
+use super::found::{FOREIGN, FoundCertificate, Leaf};
 use super::{
     AUTHORITY, AUTHORITY_KEY, CLIENT, CLIENT_KEY, DAY, Pem, SERVER, authority_params, client_params, in_days,
     server_params, write,
@@ -108,7 +103,9 @@ pub fn renew(folder: &Path, lifetime: Duration) -> Result<(), CliError> {
         let Some(text) = read_if_there(&path)? else {
             return Ok(false);
         };
-        let old = Leaf::parse(&text, &authority, is_server).map_err(|why| unusable(&path, why))?;
+        let old = FoundCertificate::of_pem(&authority.text)
+            .and_then(|authority| Leaf::of(&FoundCertificate::of_pem(&text)?, &authority, is_server))
+            .map_err(|why| unusable(&path, why))?;
         let params = if is_server {
             server_params(&old.hosts, &old.name, lifetime)
         } else {
@@ -169,23 +166,7 @@ impl Authority {
         let text = read_if_there(&path)?.ok_or_else(|| missing(&path))?;
         let key = read_if_there(&key_path)?.ok_or_else(|| missing(&key_path))?;
         let key = KeyPair::from_pem(&key).map_err(|_| unusable(&key_path, "it has no private key that can be used"))?;
-        let (name, end) = with_certificate(&text, |found| {
-            if found.issuer() != found.subject() || !found.is_ca() {
-                return Err("it is not an authority that signed itself".to_owned());
-            }
-            if found.public_key().subject_public_key.as_ref() != key.public_key_raw() {
-                return Err(format!("{AUTHORITY_KEY} is not its key"));
-            }
-            let name = common_name(found)?;
-            let ours = authority_params(&name, DAY).self_signed(&key).map_err(|error| error.to_string())?.pem();
-            // Who has the old one must recognize the new one, and the reverse.
-            let is_ours = with_certificate(&ours, |ours| {
-                let is_same = ours.subject().as_raw() == found.subject().as_raw();
-                Ok(is_same && key_identifier(ours) == key_identifier(found))
-            })?;
-            if is_ours { Ok((name, end_of(found))) } else { Err(FOREIGN.to_owned()) }
-        })
-        .map_err(|why| unusable(&path, why))?;
+        let (name, end) = looked_at(&text, &key).map_err(|why| unusable(&path, why))?;
         Ok(Self { text: text.to_string(), name, end, key })
     }
 
@@ -194,86 +175,19 @@ impl Authority {
     }
 }
 
-/// Name, hosts and key of a certificate: a renewal keeps them.
-struct Leaf {
-    name: String,
-    hosts: Vec<String>,
-    key: SubjectPublicKeyInfo,
-}
-
-impl Leaf {
-    /// Takes a certificate that the authority has signed, for this use: to sign again what somebody else has put there would let
-    /// that one in.
-    fn parse(text: &str, authority: &Authority, is_server: bool) -> Result<Self, String> {
-        with_certificate(text, |found| {
-            let is_signed = with_certificate(&authority.text, |authority| {
-                Ok(found.verify_signature(Some(authority.public_key())).is_ok())
-            });
-            if !is_signed? {
-                return Err(format!("{AUTHORITY} has not signed it"));
-            }
-            let usage = found.extended_key_usage().map_err(|error| error.to_string())?;
-            let is_for = usage.is_some_and(|it| if is_server { it.value.server_auth } else { it.value.client_auth });
-            if !is_for || found.is_ca() {
-                return Err(FOREIGN.to_owned());
-            }
-            let names = found.subject_alternative_name().map_err(|error| error.to_string())?;
-            let names = names.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
-            let hosts = names.iter().map(host).collect::<Option<Vec<_>>>();
-            let key = SubjectPublicKeyInfo::from_der(found.public_key().raw).map_err(|error| error.to_string())?;
-            Ok(Self { name: common_name(found)?, hosts: hosts.ok_or(FOREIGN)?, key })
-        })
+/// Name and end of an authority that `certs` made with this key.
+fn looked_at(text: &str, key: &KeyPair) -> Result<(String, SystemTime), String> {
+    let found = FoundCertificate::of_pem(text)?;
+    if !found.is_self_issued() || !found.is_authority() {
+        return Err("it is not an authority that signed itself".to_owned());
     }
-}
-
-/// Why a certificate is not renewed.
-const FOREIGN: &str = "it is not as `cryptline certs` makes them; renew it with the program that made it";
-
-fn host(name: &GeneralName<'_>) -> Option<String> {
-    match name {
-        GeneralName::DNSName(name) => Some((*name).to_owned()),
-        GeneralName::IPAddress(bytes) => match bytes.len() {
-            4 => <[u8; 4]>::try_from(*bytes).ok().map(|it| IpAddr::from(it).to_string()),
-            16 => <[u8; 16]>::try_from(*bytes).ok().map(|it| IpAddr::from(it).to_string()),
-            _ => None,
-        },
-        _ => None,
+    if found.key_bits() != Some(key.public_key_raw()) {
+        return Err(format!("{AUTHORITY_KEY} is not its key"));
     }
-}
-
-/// The only name of a subject; none where it has others, which a renewal would lose.
-fn common_name(found: &X509Certificate<'_>) -> Result<String, String> {
-    let mut attributes = found.subject().iter_attributes();
-    let mut names = found.subject().iter_common_name();
-    match (attributes.next(), attributes.next(), names.next()) {
-        (Some(_), None, Some(name)) => name.as_str().map(str::to_owned).map_err(|error| error.to_string()),
-        _ => Err(FOREIGN.to_owned()),
-    }
-}
-
-/// Its mark in the certificates that it signs.
-fn key_identifier<'a>(found: &'a X509Certificate<'_>) -> Option<&'a [u8]> {
-    found.extensions().iter().find_map(|extension| match extension.parsed_extension() {
-        ParsedExtension::SubjectKeyIdentifier(identifier) => Some(identifier.0),
-        _ => None,
-    })
-}
-
-fn end_of(found: &X509Certificate<'_>) -> SystemTime {
-    let seconds = u64::try_from(found.validity().not_after.timestamp()).unwrap_or(0);
-    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
-}
-
-/// Does something with the only certificate of a file.
-fn with_certificate<T>(text: &str, work: impl FnOnce(&X509Certificate<'_>) -> Result<T, String>) -> Result<T, String> {
-    let mut all = CertificateDer::pem_slice_iter(text.as_bytes());
-    let (Some(Ok(der)), None) = (all.next(), all.next()) else {
-        return Err("it is not one certificate in PEM form".to_owned());
-    };
-    match X509Certificate::from_der(&der) {
-        Ok(([], found)) => work(&found),
-        _ => Err("it is not an X.509 certificate".to_owned()),
-    }
+    let name = found.common_name()?;
+    let ours = authority_params(&name, DAY).self_signed(key).map_err(|error| error.to_string())?.pem();
+    // Who has the old one must recognize the new one, and the reverse.
+    if found.names_as(&FoundCertificate::of_pem(&ours)?) { Ok((name, found.end()?)) } else { Err(FOREIGN.to_owned()) }
 }
 
 /// The folders of clients, in order.

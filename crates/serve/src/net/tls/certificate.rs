@@ -8,31 +8,23 @@ use webpki::{EndEntityCert, Error};
 
 use super::der;
 use super::name::DistinguishedName;
+use super::parts::CertificateParts;
 
 /// Of a certificate, the fields that are read here.
 #[derive(Clone, Debug)]
 pub struct CertificateFields {
+    /// First moment at which it is valid.
     pub not_before: Time,
+    /// The last one.
     pub not_after: Time,
+    /// Name of the one that it is for.
     pub subject: DistinguishedName,
 }
 
 impl CertificateFields {
     /// `None` where the certificate is damaged before the end of these fields. No signature is verified.
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
-        let mut rest = certificate.as_ref();
-        let mut rest = der::expect(&mut rest, der::SEQUENCE)?;
-        let mut rest = der::expect(&mut rest, der::SEQUENCE)?;
-        if rest.first() == Some(&der::FIELD_0) {
-            let _version = der::take(&mut rest)?;
-        }
-        let _serial = der::expect(&mut rest, der::INTEGER)?;
-        let _algorithm = der::expect(&mut rest, der::SEQUENCE)?;
-        let _issuer = der::expect(&mut rest, der::SEQUENCE)?;
-        let mut validity = der::expect(&mut rest, der::SEQUENCE)?;
-        let (not_before, not_after) = (Time::take(&mut validity)?, Time::take(&mut validity)?);
-        let subject = DistinguishedName::of_der(der::expect(&mut rest, der::SEQUENCE)?)?;
-        validity.is_empty().then_some(Self { not_before, not_after, subject })
+        CertificateParts::of(certificate)?.fields()
     }
 }
 
@@ -63,7 +55,7 @@ pub struct Time {
 }
 
 impl Time {
-    fn take(rest: &mut &[u8]) -> Option<Self> {
+    pub fn take(rest: &mut &[u8]) -> Option<Self> {
         let value = der::take(rest)?;
         let digits = value.bytes.strip_suffix(b"Z")?;
         let (pairs, []) = digits.as_chunks::<2>() else {

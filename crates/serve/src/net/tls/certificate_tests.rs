@@ -8,6 +8,7 @@ use rustls::pki_types::pem::PemObject as _;
 use tempfile::TempDir;
 
 use super::*;
+use crate::net::tls::CertificateParts;
 
 /// A certificate of the openssl program for this subject.
 fn made(openssl: &Peer, folder: &Path, subject: &str, more: &[&str]) -> CertificateDer<'static> {
@@ -55,7 +56,15 @@ fn fields_are_those_that_openssl_shows() {
 fn damaged_certificate_is_read_as_another_or_not_at_all() {
     let Some(openssl) = peer::require("openssl") else { return };
     let folder = TempDir::new().expect("a folder");
-    let certificate = made(&openssl, folder.path(), "/CN=alice+UID=7/O=Example", &["-days", "2"]);
+    let certificate = made(
+        &openssl,
+        folder.path(),
+        "/CN=alice+UID=7/O=Example",
+        &["-days", "2", "-addext", "subjectAltName=IP:::1,DNS:a"],
+    );
+    let parts = CertificateParts::of(&certificate).expect("a certificate");
+    assert!(parts.is_signed_by(&certificate) && parts.is_authority() && !parts.is_for(true));
+    assert_eq!(parts.hosts().unwrap(), ["::1", "a"]);
     // All of it is inside two sequences that say how long they are.
     for length in 0..certificate.len() {
         assert!(CertificateFields::of(&certificate[..length].into()).is_none(), "{length}");
@@ -69,6 +78,10 @@ fn damaged_certificate_is_read_as_another_or_not_at_all() {
                 let _ = (fields.subject.to_string(), fields.not_before.moment(), fields.not_after.to_string());
             }
             let _ = (is_old_version(&bytes), host_of(&bytes));
+            if let Some(parts) = CertificateParts::of(&bytes) {
+                let _ = (parts.hosts(), parts.is_for(true), parts.is_authority(), parts.key(), parts.key_identifier());
+                assert!(bytes == certificate || !parts.is_signed_by(&certificate), "byte {place}, bit {bit}");
+            }
         }
     }
 }

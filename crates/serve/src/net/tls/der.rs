@@ -1,6 +1,9 @@
 //! Values in DER (X.690), as far as certificates need them: whatever is not exactly so is `None`.
 
+pub const BOOLEAN: u8 = 0x01;
 pub const INTEGER: u8 = 0x02;
+pub const BIT_STRING: u8 = 0x03;
+pub const OCTET_STRING: u8 = 0x04;
 pub const OID: u8 = 0x06;
 pub const UTF8_STRING: u8 = 0x0c;
 pub const PRINTABLE_STRING: u8 = 0x13;
@@ -11,6 +14,7 @@ pub const SEQUENCE: u8 = 0x30;
 pub const SET: u8 = 0x31;
 /// The first field that is marked by its number.
 pub const FIELD_0: u8 = 0xa0;
+pub const FIELD_3: u8 = 0xa3;
 
 /// A value with its tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +52,13 @@ pub fn take<'a>(rest: &mut &'a [u8]) -> Option<DerValue<'a>> {
 /// Takes a value that must have this tag.
 pub fn expect<'a>(rest: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
     take(rest).filter(|value| value.tag == tag).map(|value| value.bytes)
+}
+
+/// Takes an algorithm, and whole bytes of bits that are by it: keys and signatures.
+pub fn marked_bits<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let algorithm = expect(rest, SEQUENCE)?;
+    let (unused, bits) = expect(rest, BIT_STRING)?.split_first()?;
+    (*unused == 0).then_some((algorithm, bits))
 }
 
 /// All values of a sequence or a set, each made something of.
