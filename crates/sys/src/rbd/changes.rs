@@ -1,6 +1,7 @@
-//! Changes that the library reports on its own: somebody has changed an image's size, its snapshots or its settings.
+//! Reasons to look at an image again: changes that the library reports on its own (somebody has changed its size, its
+//! snapshots or its settings), and questions of those who must know that there is none.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use crate::{Waker, lock};
 /// Changes of an image by others, for one thread that looks at them, and for those that wait until it has.
 #[derive(Default)]
 pub struct RbdChanges {
-    /// One came that was not looked at. Apart from the rest, since every queue reads it.
-    is_news: AtomicBool,
+    /// So many were looked at. Apart from the rest, since every queue reads it.
+    looked_at: AtomicU64,
     told: Mutex<Told>,
     more: Condvar,
 }
@@ -23,17 +24,18 @@ struct Told {
     watched_by: Option<u32>,
     /// Nobody looks any more.
     is_given_up: bool,
-    /// Whom to call once all were looked at.
+    /// Whom to call once more were looked at.
     wakers: Vec<Waker>,
 }
 
 impl RbdChanges {
-    /// Called by the library's threads.
-    pub(super) fn note(&self) {
+    /// Has the image looked at from now on. Called by the library's threads, and by whoever
+    /// [waits](Self::wake_then) for the number that this returns.
+    pub fn note(&self) -> u64 {
         let mut told = lock(&self.told);
         told.count += 1;
-        self.is_news.store(true, Ordering::Release);
         self.more.notify_all();
+        told.count
     }
 
     /// Waits until there are more than `seen`; how many, or `None` at the end.
@@ -48,19 +50,18 @@ impl RbdChanges {
     /// Says that the first `seen` were looked at.
     pub fn looked_at(&self, seen: u64) {
         let told = lock(&self.told);
-        if told.count == seen {
-            self.is_news.store(false, Ordering::Release);
-            wake(told);
-        }
+        self.looked_at.store(seen, Ordering::Release);
+        wake(told);
     }
 
-    /// Has `waker` called once, when there is no news any more, or nobody [looks](Self::give_up) at it any more.
-    pub fn wake_then(&self, waker: &Waker) {
+    /// Has `waker` called once, when number `noted` and perhaps others were looked at, or nobody
+    /// [looks](Self::give_up) any more.
+    pub fn wake_then(&self, noted: u64, waker: &Waker) {
         let mut told = lock(&self.told);
         if !told.wakers.iter().any(|other| other.is(waker)) {
             told.wakers.push(waker.clone());
         }
-        if told.is_given_up || !self.is_news() {
+        if told.is_given_up || self.is_looked_at(noted) {
             wake(told);
         }
     }
@@ -72,10 +73,10 @@ impl RbdChanges {
         wake(told);
     }
 
-    /// Tells if one has come that was not looked at.
+    /// Tells if number `noted` was looked at.
     #[must_use]
-    pub fn is_news(&self) -> bool {
-        self.is_news.load(Ordering::Acquire)
+    pub fn is_looked_at(&self, noted: u64) -> bool {
+        self.looked_at.load(Ordering::Acquire) >= noted
     }
 
     /// Waits for as long, or until the end.
@@ -113,17 +114,16 @@ mod tests {
     use crate::{BackendChoice, Ring};
 
     #[test]
-    fn change_that_comes_while_another_is_looked_at_stays_news() {
+    fn change_that_comes_while_another_is_looked_at_is_looked_at_later() {
         let changes = RbdChanges::default();
-        assert!(!changes.is_news());
-        changes.note();
+        let first = changes.note();
         let seen = changes.wait(0).expect("not the end");
-        changes.note();
+        let second = changes.note();
         changes.looked_at(seen);
-        assert!(changes.is_news());
+        assert!(changes.is_looked_at(first) && !changes.is_looked_at(second));
         let all = changes.wait(seen).expect("not the end");
         changes.looked_at(all);
-        assert!(!changes.is_news());
+        assert!(changes.is_looked_at(second));
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| changes.wait(all));
             changes.end(Duration::ZERO);
@@ -136,16 +136,16 @@ mod tests {
         let mut ring = Ring::new(BackendChoice::Auto, 8).expect("a ring");
         let waker = ring.waker().expect("a waker");
         let changes = RbdChanges::default();
-        changes.note();
-        changes.wake_then(&waker);
-        changes.wake_then(&waker);
+        let noted = changes.note();
+        changes.wake_then(noted, &waker);
+        changes.wake_then(noted, &waker);
         assert_eq!(lock(&changes.told).wakers.len(), 1);
         std::thread::scope(|scope| {
-            scope.spawn(|| changes.looked_at(1));
+            scope.spawn(|| changes.looked_at(noted));
             ring.wait().expect("it is woken");
         });
         // Nothing is left to be looked at.
-        changes.wake_then(&waker);
+        changes.wake_then(noted, &waker);
         ring.wait().expect("it is woken");
         assert!(lock(&changes.told).wakers.is_empty());
     }
@@ -155,9 +155,9 @@ mod tests {
         let mut ring = Ring::new(BackendChoice::Auto, 8).expect("a ring");
         let waker = ring.waker().expect("a waker");
         let changes = RbdChanges::default();
-        changes.note();
+        let noted = changes.note();
         changes.give_up();
-        changes.wake_then(&waker);
+        changes.wake_then(noted, &waker);
         assert!(lock(&changes.told).wakers.is_empty());
         ring.wait().expect("it is woken");
     }

@@ -19,13 +19,20 @@ pub(super) struct ImageQueue {
     ranges: Slab<Ranged>,
     /// Changes under way.
     changes: usize,
-    /// Operations that the library has done and that say that writes are durable, to be told of once there is no news
-    /// of the image.
-    parked: Vec<(RbdIo, u64)>,
+    /// Operations to be told of once the image was looked at.
+    parked: Vec<ParkedFlush>,
     /// Reads whose data is doubted, and the look that tells if it may be given out.
     doubted: Vec<(RbdIo, u64, u64)>,
     waker: Waker,
     shared: Arc<RbdShared>,
+}
+
+/// Operation that the library has done, and that says that writes are durable once the image was looked at.
+struct ParkedFlush {
+    io: RbdIo,
+    token: u64,
+    /// Number of the look that was asked for.
+    noted: u64,
 }
 
 /// A request without data that is worked on from the start of its range to the end; a flush has none.
@@ -79,13 +86,8 @@ impl ImageQueue {
     fn settle(&mut self, io: RbdIo, token: u64, result: Result<usize, Errno>) -> Option<Completion> {
         let is_sync = matches!(io, RbdIo::Flush | RbdIo::Write { durable: true, .. });
         if is_sync && result.is_ok() && !self.shared.geometry.read_only && !self.shared.watched.is_lost() {
-            if self.shared.watched.is_news() {
-                self.park(io, token);
-                return None;
-            }
-            if self.shared.watched.look().is_err() {
-                self.shared.watched.lose();
-            }
+            self.park(io, token);
+            return None;
         }
         if let (Some(presence), RbdIo::Read { buffer, .. }, Ok(len)) = (&self.shared.presence, &io, result)
             && len == buffer.len()
@@ -98,7 +100,7 @@ impl ImageQueue {
         let result = match (result, &io) {
             // Behind the end of an image that was made smaller.
             (Ok(len), RbdIo::Read { buffer, .. }) if len < buffer.len() => Err(Fault::Truncated),
-            (Ok(_), _) if is_sync && self.shared.watched.is_lost() => Err(Fault::Latched),
+            (Ok(_), _) if is_sync => self.vouched(),
             (Ok(_), _) => Ok(()),
             (Err(errno), _) => Err(self.fault(errno)),
         };
@@ -112,14 +114,29 @@ impl ImageQueue {
 
     /// Keeps what has ended until the thread that looks at the image has looked.
     fn park(&mut self, io: RbdIo, token: u64) {
-        self.parked.push((io, token));
-        self.shared.watched.image.changes().wake_then(&self.waker);
+        let changes = self.shared.watched.image.changes();
+        let noted = changes.note();
+        changes.wake_then(noted, &self.waker);
+        self.parked.push(ParkedFlush { io, token, noted });
     }
 
     fn unpark(&mut self, done: &mut Vec<Completion>) {
-        for (io, token) in std::mem::take(&mut self.parked) {
-            done.extend(self.settle(io, token, Ok(0)));
+        let changes = Arc::clone(self.shared.watched.image.changes());
+        for index in (0..self.parked.len()).rev() {
+            if changes.is_looked_at(self.parked[index].noted) || self.shared.watched.is_lost() {
+                let ParkedFlush { io, token, .. } = self.parked.swap_remove(index);
+                let result = self.vouched();
+                done.extend(self.end(io, token, result));
+            }
         }
+        if let Some(next) = self.parked.iter().map(|parked| parked.noted).min() {
+            changes.wake_then(next, &self.waker);
+        }
+    }
+
+    /// Result of a flush, once the image was looked at.
+    fn vouched(&self) -> Result<(), Fault> {
+        if self.shared.watched.is_lost() { Err(Fault::Latched) } else { Ok(()) }
     }
 
     /// Ends the reads of which is known by now whether their data may be given out.

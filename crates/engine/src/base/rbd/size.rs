@@ -1,14 +1,12 @@
 //! The size of an image, which others can change.
 //!
 //! ```text
-//! librbd: something has changed ─► thread of its own asks for the size ─► growth is seen, a smaller size latches
-//! a flush has ended ─► is there news that the thread has not looked at? ─► it waits until the thread has
-//!                   └► is the size what it was? ─► yes to the flush
+//! librbd: something has changed ─┬─► thread of its own asks for the size ─► growth is seen, a smaller size latches
+//! a flush has ended ─────────────┘                                       └► is it what it was? yes to the flush
 //! ```
 //!
-//! After a change, the library reads the image's header before it says the size, however long that takes; so no thread
-//! that serves requests asks while there is news. The news comes a moment after the size has changed, which is why a
-//! flush asks all the same: without news the answer is in memory.
+//! After a change, the library reads the image's header before it says the size, however long that takes, and the news
+//! of the change comes a moment later; so no thread that serves requests asks. Else the answer is in memory.
 //!
 //! The thread has a share of the image and none of the device, and the device waits for it to leave: whoever lets go of an
 //! image last closes it, and nobody waits for a thread that does so while the process ends.
@@ -75,11 +73,6 @@ impl WatchedImage {
     pub(super) fn lose(&self) {
         self.lost.store(true, Ordering::Release);
         self.image.changes().give_up();
-    }
-
-    /// Tells if there is news of the image that the thread has not looked at.
-    pub(super) fn is_news(&self) -> bool {
-        self.image.changes().is_news()
     }
 
     /// Asks for the size. A smaller image has lost what was acknowledged.
