@@ -59,10 +59,7 @@ fn main() {
         ("requests_over_a_direct_file_use_no_heap_and_no_thread", &|| check(stack::crypt_over_file)),
         ("lanes_that_look_out_use_no_heap_and_no_thread", &|| {
             let limit = Duration::from_micros(100);
-            let wake_up = Some(Duration::from_micros(30));
-            let lanes = 1;
-            let measured = Poll::Measured { limit, wake_up, lanes };
-            for poll in [Poll::Always(limit), measured] {
+            for poll in [Poll::Always(limit), Poll::Shared { limit, lanes: 1 }] {
                 check_looking(stack::crypt_over_ram, poll);
             }
         }),

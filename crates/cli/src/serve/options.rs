@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use cryptline_engine::BackendChoice;
-use cryptline_serve::lane::{Poll, Why};
+use cryptline_serve::lane::Poll;
 use rustix::fs::Mode;
 
 use super::backend::{self, WorkingBackend};
@@ -62,10 +62,9 @@ pub struct ProcessArgs {
     /// Look for the next request for this long before going to sleep, in microseconds, or auto
     ///
     /// Waking a sleeping thread costs more than a small read. Polling saves that where requests come one at a
-    /// time, and costs processor time. Polls that find nothing become rare. `auto` measures at the start what waking a
-    /// thread costs, and lets each connection or queue poll only while that makes its requests faster, fewer of them at
-    /// a time than there are processors. It does not poll with a single processor, on battery, or while the machine is
-    /// busy. Needs io_uring. 0 turns polling off.
+    /// time, and costs processor time. Polls that find nothing become rare, and very rare
+    /// where other programs want the processor. `auto` is 64, for fewer connections or queues at a time than there are
+    /// processors, and 0 with a single processor. Needs io_uring. 0 turns polling off.
     #[arg(long, value_name = "MICROSECONDS", default_value = "auto", value_parser = poll_time)]
     pub poll_us: PollTime,
 
@@ -227,13 +226,11 @@ impl ProcessArgs {
         self.statistics.make_absolute()
     }
 
-    /// Returns what lanes are told. `auto` measures, which takes some milliseconds.
+    /// Returns what lanes are told.
     pub fn poll(&self, backend: &WorkingBackend) -> Poll {
         let poll = match self.poll_us {
             PollTime::Fixed(Duration::ZERO) => Poll::default(),
             PollTime::Fixed(limit) => Poll::Always(limit),
-            // Nothing needs to be measured for it.
-            PollTime::Auto if backend.choice == BackendChoice::Syscalls => Poll::Never(Why::NoRing),
             PollTime::Auto => Poll::auto(),
         };
         poll.by(backend.choice)

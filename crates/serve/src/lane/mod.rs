@@ -29,7 +29,6 @@
 //! sending side. Once the client is gone, no chunk begins. A lane that is to abandon its work is woken, since its
 //! medium may never answer.
 
-mod busy;
 mod clock;
 mod job;
 mod lookout;
@@ -37,7 +36,6 @@ mod orders;
 mod poll;
 mod seats;
 mod tally;
-mod trial;
 mod wire;
 mod work;
 
@@ -57,7 +55,7 @@ use crate::stats::{LaneMeter, Times};
 
 pub use self::job::CHUNK;
 pub use self::orders::Orders;
-pub use self::poll::{Poll, Readings, Why};
+pub use self::poll::{Poll, Why};
 pub use self::tally::Tally;
 pub use self::wire::{Brought, JobId, LaneRoom, Wire, WireInput, WireRequest, Work, WriteChunk};
 
@@ -225,23 +223,29 @@ impl<W: Wire> Lane<W> {
 
     /// Looks for something to do, and says whether there is.
     fn look_out(&mut self, limit: Duration) -> io::Result<bool> {
+        if self.has_something()? {
+            // A wait would have ended at once as well, so it says nothing for looks.
+            return Ok(true);
+        }
         let start = Instant::now();
         loop {
-            if self.channel.ring_mut().look()? || self.wire.has_more() {
-                self.lookout.found();
-                return Ok(true);
-            }
-            if start.elapsed() >= limit {
-                self.lookout.found_nothing();
-                return Ok(false);
-            }
             std::hint::spin_loop();
+            let has_found = self.has_something()?;
+            let took = start.elapsed();
+            if has_found || took >= limit {
+                self.lookout.looked(has_found, took);
+                return Ok(has_found);
+            }
         }
+    }
+
+    fn has_something(&mut self) -> io::Result<bool> {
+        Ok(self.channel.ring_mut().look()? || self.wire.has_more())
     }
 
     /// Waits for something to happen. That time does not count as active.
     fn wait(&mut self) -> io::Result<()> {
-        let since = self.lookout.waits();
+        self.lookout.waits();
         let is_metered = !self.meters.is_empty();
         if is_metered {
             self.clock.fall_asleep();
@@ -250,7 +254,6 @@ impl<W: Wire> Lane<W> {
         if is_metered {
             self.clock.wake_up();
         }
-        self.lookout.woke_up(since);
         waited
     }
 

@@ -3,8 +3,7 @@
 //!
 //! A lane keeps its place while its looks find something, and gives it back before it sleeps.
 //!
-//! A server that was given one of several processors has one place: its clients may be on the others, which only the
-//! trials can tell.
+//! A server that was given one of several processors has one place: its clients may be on the others.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -151,11 +151,6 @@ pub enum Work {
 }
 
 impl Work {
-    /// Tells if bytes go to the peer or come from it.
-    pub(super) fn moves_bytes(self) -> bool {
-        self.has_payload() || matches!(self, Self::Read { .. })
-    }
-
     /// Tells if the wire brings the bytes.
     pub(super) fn has_payload(self) -> bool {
         matches!(self, Self::Write { .. } | Self::Append { .. })

@@ -335,11 +335,6 @@ impl<W: Wire> Lane<W> {
 
     fn end(&mut self, job: &LaneJob<W::Tag>) {
         let result = job.outcome.result();
-        self.lookout.served(match job.asked.work {
-            work if work.moves_bytes() => job.asked.length,
-            // A discard of a whole disk is one request like any other.
-            _ => 0,
-        });
         let (work, length) = (job.asked.work, job.asked.length);
         self.tally.add(work, length, result.is_err());
         let meter = self.meters.get(self.wire.device(job.asked.tag));

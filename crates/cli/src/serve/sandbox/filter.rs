@@ -117,7 +117,6 @@ const ALWAYS: &[i64] = &[
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
     libc::SYS_gettimeofday,
-    libc::SYS_getrusage,
     libc::SYS_sysinfo,
     libc::SYS_getrandom,
 ];
