@@ -26,7 +26,7 @@ use crate::device::{AttachError, Crew, EndError, flush, write_back};
 use crate::lane::{Lane, Orders};
 use crate::nbd::export::capabilities;
 use crate::nbd::wire::{NbdWire, Terms};
-use crate::net::{Connected, Socket, StopHandle};
+use crate::net::{Connected, StopHandle};
 use crate::stats::ExportStats;
 
 /// The largest request that the kernel's client sends, in bytes.
@@ -253,7 +253,7 @@ fn start_lane(
     let backend = options.backend;
     let work = move |orders: Arc<Orders>| {
         stats.metered(|meter| {
-            let connected = Connected { socket: Socket::unix(ours), tls: None, leftover: Vec::new() };
+            let connected = Connected { socket: Arc::new(ours.into()), tls: None, leftover: Vec::new() };
             let terms = Terms { gate: gate.clone(), limits, context: 0, meter: meter.clone() };
             let open = |ring: &mut _| NbdWire::new(ring, connected, terms);
             let mut lane = Lane::new(&gate, backend, orders, meter, open).map_err(|error| error.to_string())?;

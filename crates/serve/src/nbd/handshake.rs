@@ -3,16 +3,20 @@
 //! The handshake happens once a connection and is no part of the data path, so it is written plainly: read some bytes,
 //! feed the codec, send what it says, start TLS when it says so.
 
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::sync::Arc;
 
 use cryptline_nbd::{Handshake, Negotiated, NextStep, ProtocolError};
-use rustls::ServerConfig;
+use cryptline_net::TimedStream;
+use rustls::{ServerConfig, ServerConnection};
 
 use super::event::ClientError;
 use super::exports::Offered;
 use crate::net::clients::ClientPlace;
-use crate::net::{Connected, TimedStream};
+use crate::net::{Connected, why_refused};
+
+/// Bytes read at a time.
+const PIECE: usize = 4096;
 
 /// Runs the handshake; `None` where the client ended it by its own wish. At its end the client has a
 /// place in transmission, or was told that there is none.
@@ -24,7 +28,10 @@ pub(super) fn negotiate(
 ) -> Result<Option<(Negotiated, Connected)>, ClientError> {
     let mut state = Handshake::new(Arc::clone(&offered.offer));
     match agree(&mut state, &mut stream, (member, offered), tls) {
-        Ok(Some((negotiated, leftover))) => Ok(Some((negotiated, stream.into_connected(leftover)?))),
+        Ok(Some((negotiated, leftover))) => {
+            let (socket, tls) = stream.into_parts()?;
+            Ok(Some((negotiated, Connected { socket, tls, leftover })))
+        }
         // It went; after a refusal that somebody at the server can do something about.
         Ok(None) | Err(ClientError::Handshake(_)) if state.block_size_refused() => {
             Err(ProtocolError::BlockSizeRequired.into())
@@ -49,7 +56,7 @@ fn agree(
     (member, offered): (&ClientPlace, &Offered),
     tls: Option<&Arc<ServerConfig>>,
 ) -> Result<Option<(Negotiated, Vec<u8>)>, ClientError> {
-    stream.write(&state.greeting())?;
+    send(stream, &state.greeting())?;
     let (mut input, mut output) = (Vec::new(), Vec::new());
     loop {
         let progress = state.feed(&input, &mut output)?;
@@ -58,11 +65,11 @@ fn agree(
             let id = offered.id(negotiated.export);
             if let Err(why) = member.begin_transmission(id.ok_or(ProtocolError::UnknownExport)?) {
                 // Whether it hears that is its own affair.
-                let _ = stream.write(&state.refuse_transmission(why.for_client()));
+                let _ = send(stream, &state.refuse_transmission(why.for_client()));
                 return Err(why.into());
             }
         }
-        match stream.write(&output) {
+        match send(stream, &output) {
             // It need not wait for the answer.
             Err(_) if progress.step == NextStep::Close => return Ok(None),
             sent => sent?,
@@ -71,20 +78,42 @@ fn agree(
         match progress.step {
             NextStep::NeedMore if progress.consumed > 0 && !input.is_empty() => {}
             NextStep::NeedMore => {
-                if stream.read_some(&mut input)? == 0 {
+                if receive(stream, &mut input)? == 0 {
                     return Ok(None);
                 }
             }
             NextStep::StartTls => {
                 let config = tls.ok_or_else(|| io::ErrorKind::Unsupported.into());
                 let early = std::mem::take(&mut input);
-                let started = config.and_then(|config| stream.start_tls(config, early));
+                let started = config.and_then(|config| start_tls(stream, config, early));
                 started.map_err(ClientError::Tls)?;
             }
             NextStep::Close => return Ok(None),
             NextStep::Transmission(negotiated) => return Ok(Some((negotiated, input))),
         }
     }
+}
+
+fn send(stream: &mut TimedStream, bytes: &[u8]) -> io::Result<()> {
+    stream.write_all(bytes)?;
+    stream.flush()
+}
+
+/// Reads what is there behind `input`, and waits where there is nothing. 0 at the end.
+fn receive(stream: &mut TimedStream, input: &mut Vec<u8>) -> io::Result<usize> {
+    let before = input.len();
+    // Not on the stack: the lane that follows would keep those pages.
+    input.resize(before + PIECE, 0);
+    let read = stream.read(&mut input[before..]);
+    input.truncate(before + read.as_ref().unwrap_or(&0));
+    read
+}
+
+/// Goes over to TLS, whose first bytes may have been read already.
+fn start_tls(stream: &mut TimedStream, config: &Arc<ServerConfig>, early: Vec<u8>) -> io::Result<()> {
+    let tls = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
+    stream.secure(tls, early);
+    stream.shake_hands().map_err(why_refused)
 }
 
 /// Tells if the other end was closed, rather than silent for too long.

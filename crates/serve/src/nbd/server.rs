@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use cryptline_engine::{BackendChoice, Fault};
 use cryptline_nbd::{ExportLimits, Negotiated, ProtocolError, ServerOffer};
+use cryptline_net::TimedStream;
 use cryptline_sys::lock;
 
 use super::ask::ExportFlushed;
@@ -17,7 +18,7 @@ use super::wire::{NbdWire, Terms};
 use crate::flush::{FinalFlush, Flushed, flush_all, flush_last};
 use crate::lane::{Lane, Poll, Tally};
 use crate::net::clients::{ClientLimits, ClientPlace, Clients, DISMISSED_WITHIN, NoPlace, Whom};
-use crate::net::{Connected, CurrentTls, Listener, Socket, StopHandle, TimedStream, wait_for_client};
+use crate::net::{Connected, CurrentTls, Listener, Socket, StopHandle, wait_for_client};
 
 /// How to serve.
 pub struct NbdServerOptions {
@@ -207,7 +208,8 @@ impl NbdServer {
         client: &mut NbdClient,
         tally: &mut Tally,
     ) -> Result<(), ClientError> {
-        let stream = TimedStream::new(socket, self.options.handshake_timeout);
+        let mut stream = TimedStream::new(socket.into());
+        stream.until(Instant::now() + self.options.handshake_timeout);
         let offered = self.exports.offered();
         let tls = self.options.tls.as_ref().map(|tls| tls.config());
         let negotiated = negotiate(stream, member, &offered, tls.as_ref())

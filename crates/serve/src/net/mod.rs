@@ -4,15 +4,15 @@
 //! listen     sockets to accept clients on, and the stop
 //! socket     an accepted one, and who is at its other end
 //! clients    who is connected, and who gives way
-//! stream     a connection while it is negotiated: blocking, with a deadline
 //! transport  a connection while a lane serves it: over the lane's ring
 //! tls        certificates, and whose are accepted
 //! ```
+//!
+//! A connection that is negotiated is a `TimedStream` of `cryptline-net`.
 
 pub(crate) mod clients;
 mod listen;
 mod socket;
-mod stream;
 mod tls;
 mod transport;
 
@@ -21,9 +21,9 @@ pub use listen::{Listener, StopHandle};
 pub(crate) use listen::{has_hung_up, is_stopped_within, wait_for_client};
 pub use socket::PeerAddress;
 pub(crate) use socket::{ClientPeer, Socket};
-pub(crate) use stream::{Connected, TimedStream};
+pub(crate) use tls::why_refused;
 pub use tls::{
     AllowedClients, CertificateParts, CertificateSubject, Certificates, CurrentTls, FILES, SubjectError,
     TlsConfigError, private_key_path, read_file, server_config,
 };
-pub(crate) use transport::NetTransport;
+pub(crate) use transport::{Connected, NetTransport};

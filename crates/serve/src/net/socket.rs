@@ -1,21 +1,15 @@
-//! A connected client's socket, Unix or TCP: deadlines, shutdown, and who is at the other end.
+//! A connected client's socket, Unix or TCP: shutdown, and who is at the other end.
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use cryptline_net::set_up_tcp;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::{AddressFamily, SendFlags, Shutdown, getpeername, sockopt};
-
-/// A TCP connection that is silent for this long gets a keepalive probe.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
-/// Further probes follow at this interval; after the last one the connection counts as dead.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-const KEEPALIVE_COUNT: u32 = 3;
+use rustix::net::{AddressFamily, Shutdown, getpeername, sockopt};
 
 /// Party that connects, as far as can be told. Limits are shared fairly between peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,28 +66,8 @@ impl Socket {
 
     /// A TCP connection set up for prompt replies, and to notice peers that vanish.
     pub fn tcp(stream: TcpStream) -> io::Result<Self> {
-        // Replies are batched already; waiting for more only delays them.
-        stream.set_nodelay(true)?;
-        sockopt::set_socket_keepalive(&stream, true)?;
-        sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE)?;
-        sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL)?;
-        sockopt::set_tcp_keepcnt(&stream, KEEPALIVE_COUNT)?;
+        set_up_tcp(&stream)?;
         Ok(Self(Arc::new(stream.into())))
-    }
-
-    /// Makes the next read and write end by `deadline`.
-    pub fn set_deadline(&self, deadline: Instant) -> io::Result<()> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.set_timeouts(Some(left))
-    }
-
-    /// How long a read or write may take.
-    pub fn set_timeouts(&self, timeout: Option<Duration>) -> io::Result<()> {
-        sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Recv, timeout)?;
-        Ok(sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Send, timeout)?)
     }
 
     /// Tells if the other end sends no more.
@@ -137,23 +111,6 @@ impl Socket {
     }
 }
 
-impl Read for Socket {
-    fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::io::read(&self.0, target)?)
-    }
-}
-
-/// A library must not count on a program that ignores `SIGPIPE`.
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::net::send(&self.0, bytes, SendFlags::NOSIGNAL)?)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 impl From<Socket> for Arc<OwnedFd> {
     fn from(Socket(fd): Socket) -> Self {
         fd
@@ -164,6 +121,8 @@ impl From<Socket> for Arc<OwnedFd> {
 mod tests {
     use super::*;
     use std::net::TcpListener;
+
+    use cryptline_net::{KEEPALIVE_COUNT, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL};
 
     #[test]
     fn addresses_of_one_network_are_one_peer() {

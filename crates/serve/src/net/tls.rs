@@ -32,7 +32,7 @@ use zeroize::Zeroizing;
 use certificate::{CertificateFields, host_of, is_old_version};
 
 pub use clients::AllowedClients;
-pub(super) use clients::why_refused;
+pub(crate) use clients::why_refused;
 pub use current::CurrentTls;
 pub use parts::CertificateParts;
 pub use subject::{CertificateSubject, SubjectError};
@@ -115,7 +115,7 @@ pub struct Certificates {
 impl Certificates {
     /// Reads them: the server's own, and for clients that are verified the authority's.
     pub fn read(directory: &Path, clients: &AllowedClients, read: Read<'_>) -> Result<Self, TlsConfigError> {
-        let provider = Arc::new(cryptline_tls::provider());
+        let provider = Arc::new(cryptline_net::provider());
         let certified = certified_key(directory, &provider, read)?;
         let certificate = certified.cert.first();
         let (host, own) = (certificate.and_then(host_of), certificate.and_then(CertificateFields::of));

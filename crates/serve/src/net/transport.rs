@@ -14,10 +14,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use cryptline_sys::{Buffer, FileId, Io, RequestSource, Ring, RingDone, SendBatch};
-use cryptline_tls::Records;
+use cryptline_net::Records;
 use rustix::io::Errno;
+use rustls::Connection;
 
-use super::{Connected, has_hung_up};
+use super::has_hung_up;
 
 /// Bytes received at a time: many small requests, or a part of a large one.
 const RX_SIZE: usize = 256 * 1024;
@@ -28,6 +29,14 @@ const BATCH_PARTS: usize = 1000;
 const RECEIVE: u64 = 1;
 const RECEIVE_DIRECT: u64 = 2;
 const SEND: u64 = 3;
+
+/// A connection that has been negotiated.
+pub(crate) struct Connected {
+    pub socket: Arc<OwnedFd>,
+    pub tls: Option<Box<Connection>>,
+    /// Plaintext that has arrived already.
+    pub leftover: Vec<u8>,
+}
 
 pub(crate) struct NetTransport {
     socket: FileId,
@@ -54,10 +63,9 @@ pub(crate) struct NetTransport {
 impl NetTransport {
     pub fn new(ring: &mut Ring, connected: Connected) -> io::Result<Self> {
         let Connected { socket, tls, leftover } = connected;
-        let socket: Arc<OwnedFd> = socket.into();
         let mut rx = Buffer::alloc(RX_SIZE.max(leftover.len()))?;
         rx[..leftover.len()].copy_from_slice(&leftover);
-        let tls = tls.map(Records::new).transpose()?.map(Box::new);
+        let tls = tls.map(|tls| Records::new(*tls)).transpose()?.map(Box::new);
         let mut transport = Self {
             socket: ring.add_file(Arc::clone(&socket)),
             fd: socket,

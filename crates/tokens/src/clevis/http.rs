@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::line::ByteStream;
+use super::line;
 
 /// Longest answer; an advertisement has about 2 KiB.
 const ANSWER_MAX: usize = 64 << 10;
@@ -60,11 +60,8 @@ impl Url {
 /// Asks for `path`, with a JSON Web Key where one is given, and returns the answer.
 pub fn ask(url: &Url, path: &str, key: Option<&str>, deadline: Instant) -> Result<Vec<u8>, String> {
     let stream = connect(&url.host, url.port, deadline)?;
-    let mut line = if url.is_https {
-        ByteStream::tls(stream, unbracketed(&url.host), deadline)?
-    } else {
-        ByteStream::clear(stream, deadline)
-    };
+    let mut line =
+        if url.is_https { line::tls(stream, unbracketed(&url.host), deadline)? } else { line::clear(stream, deadline) };
     let (host, port, front) = (&url.host, url.port, &url.path);
     let rest = format!("{front}{path} HTTP/1.0\r\nHost: {host}:{port}\r\nAccept: */*\r\nConnection: close\r\n");
     let request = match key {
@@ -98,7 +95,7 @@ fn broken(error: io::Error) -> String {
             format!("its certificate is not trusted: {why}")
         }
         Some(error) => format!("TLS failed: {error}"),
-        None if error.kind() == ErrorKind::WouldBlock => too_long(),
+        None if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => too_long(),
         None => format!("the connection broke: {error}"),
     }
 }

@@ -6,15 +6,16 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cryptline_nbd::negotiate::{Agreed, NegotiateError, greet, negotiate, negotiate_allocation, start_tls};
 use cryptline_nbd::uri::Address;
 use cryptline_nbd::{NbdUri, TransmissionFlags};
+use cryptline_net::{KEEPALIVE_COUNT, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, TimedStream, set_up_tcp};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use super::line::{NbdLine, TimedLine};
 use super::tls::{self, Secure};
 use crate::OpenError;
 
@@ -26,10 +27,6 @@ const PATIENCE_FOR_STATUS: Duration = Duration::from_secs(5);
 pub(super) const SECTOR: u32 = 512;
 /// How long a Unix server may leave its queue of clients full before we look again.
 const PAUSE: Duration = Duration::from_millis(20);
-/// A TCP peer that says nothing for so long is asked whether it is there.
-const IDLE: Duration = Duration::from_secs(30);
-/// And then every so often, this many times.
-const PROBES: (Duration, u32) = (Duration::from_secs(10), 3);
 
 /// Other end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -65,13 +62,13 @@ impl NbdPeer {
     }
 
     /// Connects to the export and negotiates it.
-    pub fn connect(&self) -> Result<(NbdLine, Agreed, OtherEnd), OpenError> {
+    pub fn connect(&self) -> Result<(TimedStream, Agreed, OtherEnd), OpenError> {
         self.connect_to(None, PATIENCE, |stream| negotiate(stream, &self.uri.export))
     }
 
     /// One more connection to the export, which must not have become another meanwhile.
     /// At the address of the first, and with who is there now.
-    pub fn again(&self, before: &Agreed, peer: OtherEnd) -> Result<(NbdLine, OtherEnd), OpenError> {
+    pub fn again(&self, before: &Agreed, peer: OtherEnd) -> Result<(TimedStream, OtherEnd), OpenError> {
         self.again_until(before, peer, Instant::now() + PATIENCE)
     }
 
@@ -81,7 +78,7 @@ impl NbdPeer {
         before: &Agreed,
         peer: OtherEnd,
         until: Instant,
-    ) -> Result<(NbdLine, OtherEnd), OpenError> {
+    ) -> Result<(TimedStream, OtherEnd), OpenError> {
         self.connect_if(peer, until, |now| is_still(before, now))
     }
 
@@ -92,7 +89,7 @@ impl NbdPeer {
         before: &Agreed,
         peer: OtherEnd,
         until: Instant,
-    ) -> Result<(NbdLine, OtherEnd), OpenError> {
+    ) -> Result<(TimedStream, OtherEnd), OpenError> {
         self.connect_if(peer, until, |now| is_still(before, now) && now.size == before.size)
     }
 
@@ -101,8 +98,8 @@ impl NbdPeer {
         peer: OtherEnd,
         until: Instant,
         is_good: impl Fn(&Agreed) -> bool,
-    ) -> Result<(NbdLine, OtherEnd), OpenError> {
-        let negotiate = |stream: &mut TimedLine<'_>| negotiate(stream, &self.uri.export);
+    ) -> Result<(TimedStream, OtherEnd), OpenError> {
+        let negotiate = |stream: &mut TimedStream| negotiate(stream, &self.uri.export);
         let patience = PATIENCE.min(until.saturating_duration_since(Instant::now()));
         let (line, now, peer) = self.connect_to(Some(peer), patience, negotiate)?;
         if is_good(&now) {
@@ -118,8 +115,12 @@ impl NbdPeer {
     /// nothing of it, or has another export there now.
     ///
     /// Errors: it is not there, or takes no more connections.
-    pub fn for_status(&self, before: &Agreed, peer: OtherEnd) -> Result<Option<(NbdLine, u32, OtherEnd)>, OpenError> {
-        let negotiate = |stream: &mut TimedLine<'_>| negotiate_allocation(stream, &self.uri.export);
+    pub fn for_status(
+        &self,
+        before: &Agreed,
+        peer: OtherEnd,
+    ) -> Result<Option<(TimedStream, u32, OtherEnd)>, OpenError> {
+        let negotiate = |stream: &mut TimedStream| negotiate_allocation(stream, &self.uri.export);
         let made = self.connect_to(Some(peer), PATIENCE_FOR_STATUS, negotiate);
         let (line, (now, context), peer) = made?;
         let context = context.filter(|_| is_still(before, &now));
@@ -130,8 +131,8 @@ impl NbdPeer {
         &self,
         known: Option<OtherEnd>,
         patience: Duration,
-        negotiate: impl FnOnce(&mut TimedLine<'_>) -> Result<T, NegotiateError>,
-    ) -> Result<(NbdLine, T, OtherEnd), OpenError> {
+        negotiate: impl FnOnce(&mut TimedStream) -> Result<T, NegotiateError>,
+    ) -> Result<(TimedStream, T, OtherEnd), OpenError> {
         let failed = |why: String| self.error(why);
         let deadline = Instant::now() + patience;
         let found = match &self.address {
@@ -142,14 +143,14 @@ impl NbdPeer {
             Address::Unix(path) => unix(path, deadline).map(|socket| (socket, OtherEnd::Unix)),
         };
         let (socket, peer) = found.map_err(failed)?;
-        let mut line = NbdLine::new(socket);
+        let mut line = TimedStream::new(Arc::new(socket));
         let explained = |error: NegotiateError| failed(explain(&error));
-        greet(&mut line.until(deadline)).map_err(explained)?;
+        greet(line.until(deadline)).map_err(explained)?;
         if let Some(secure) = &self.secure {
-            start_tls(&mut line.until(deadline)).map_err(explained)?;
-            line.secure(secure.connection().map_err(failed)?);
+            start_tls(line.until(deadline)).map_err(explained)?;
+            line.secure(secure.connection().map_err(failed)?, Vec::new());
         }
-        let agreed = negotiate(&mut line.until(deadline)).map_err(|error| {
+        let agreed = negotiate(line.until(deadline)).map_err(|error| {
             let is_cut = self.secure.is_some() && is_hang_up(&error);
             failed(if is_cut { tls::cut() } else { explain(&error) })
         })?;
@@ -232,13 +233,8 @@ fn tcp(host: &str, found: &[SocketAddr], deadline: Instant) -> Result<(OwnedFd, 
 
 /// No delay for small requests, and an end where the peer is gone without a word.
 fn watch(stream: &TcpStream) -> rustix::io::Result<()> {
-    let (interval, count) = PROBES;
-    sockopt::set_tcp_nodelay(stream, true)?;
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, IDLE)?;
-    sockopt::set_tcp_keepintvl(stream, interval)?;
-    sockopt::set_tcp_keepcnt(stream, count)?;
-    let silence = IDLE + interval * count;
+    set_up_tcp(stream)?;
+    let silence = KEEPALIVE_IDLE + KEEPALIVE_INTERVAL * KEEPALIVE_COUNT;
     let silence = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
     sockopt::set_tcp_user_timeout(stream, silence)
 }

@@ -32,7 +32,7 @@
 mod again;
 mod connect;
 mod coverage;
-mod line;
+mod goodbye;
 mod pending;
 mod pool;
 mod queue;
@@ -48,11 +48,11 @@ use std::time::{Duration, Instant};
 
 use cryptline_nbd::negotiate::Agreed;
 use cryptline_nbd::{NbdUri, TransmissionFlags};
+use cryptline_net::TimedStream;
 use cryptline_sys::Ring;
 
 use crate::{Connections, Device, Extent, Fault, Geometry, OpenError, Queue, Traits};
 use connect::{NbdPeer, OtherEnd};
-use line::NbdLine;
 use pool::{ConnectionPool, Link};
 use queue::NbdQueue;
 use replies::ReplyIntake;
@@ -220,7 +220,7 @@ impl NbdShared {
 }
 
 /// Of a server whose lost connections are made again, the process is to be known, too.
-fn witness(line: NbdLine, reconnect: Option<Duration>, until: Instant) -> Witness {
+fn witness(line: TimedStream, reconnect: Option<Duration>, until: Instant) -> Witness {
     let mut witness = Witness::new(line);
     if reconnect.is_some() {
         witness.find_process(until);

@@ -2,19 +2,19 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cryptline_nbd::TransmissionFlags;
-use cryptline_tls::Records;
+use cryptline_net::{Records, TimedStream};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::NbdShared;
 use super::connect::OtherEnd;
-use super::line::{self, NbdLine};
+use super::goodbye::say_goodbye_on;
 use super::witness::Witness;
 use crate::OpenError;
 
@@ -47,11 +47,10 @@ pub(super) struct Link {
 
 impl Link {
     /// A connection that a queue can have.
-    pub fn new(line: NbdLine) -> io::Result<Self> {
+    pub fn new(line: TimedStream) -> io::Result<Self> {
         let (socket, tls) = line.into_parts()?;
         let records = tls.map(|tls| Records::new(*tls)).transpose()?;
-        let (socket, records) = (Arc::new(socket), records.map(Box::new));
-        Ok(Self { socket, records, is_unflushed: false, age: 0, number: 0, is_confirmed: false })
+        Ok(Self { socket, records: records.map(Box::new), is_unflushed: false, age: 0, number: 0, is_confirmed: false })
     }
 
     /// Tells if the server has not hung up, as far as is heard without waiting.
@@ -67,7 +66,7 @@ impl Link {
 
     fn say_goodbye(&mut self) {
         let records = self.records.as_deref_mut();
-        line::say_goodbye(self.socket.as_fd(), records);
+        say_goodbye_on(&self.socket, records);
     }
 }
 

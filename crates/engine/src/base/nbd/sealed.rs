@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use cryptline_sys::{Buffer, Io, Ring, SendBatch};
-use cryptline_tls::Records;
+use cryptline_net::Records;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 

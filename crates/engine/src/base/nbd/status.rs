@@ -20,9 +20,10 @@ use std::time::{Duration, Instant};
 use cryptline_nbd::client::{Content, ServerMessage, parse_reply, request};
 use cryptline_nbd::wire::{CHUNK_HEADER_LEN, SIMPLE_REPLY_LEN, SIMPLE_REPLY_MAGIC, STATE_HOLE, STATE_ZERO, cmd};
 use cryptline_nbd::{RequestHeader, TransmissionFlags, reply};
+use cryptline_net::TimedStream;
 
 use super::NbdShared;
-use super::line::NbdLine;
+use super::goodbye::say_goodbye;
 use crate::Extent;
 
 /// How long the server may take for one answer.
@@ -67,7 +68,7 @@ enum StatusLink {
 
 /// A connection on which nothing is on its way.
 struct IdleConnection {
-    line: NbdLine,
+    line: TimedStream,
     context: u32,
     cookie: u64,
 }
@@ -312,7 +313,7 @@ impl IdleConnection {
 
 impl Drop for IdleConnection {
     fn drop(&mut self) {
-        self.line.say_goodbye();
+        say_goodbye(&mut self.line);
     }
 }
 

@@ -46,7 +46,7 @@ impl Secure {
     pub fn new(uri: &NbdUri) -> Result<Self, String> {
         let options = &uri.tls_options;
         let name = name(uri)?;
-        let provider = Arc::new(cryptline_tls::provider());
+        let provider = Arc::new(cryptline_net::provider());
         let roots = match (options.verify_peer, &options.certificates) {
             (Some(false), _) => None,
             (_, Some(folder)) => Some(authority(folder, &provider)?),

@@ -27,19 +27,20 @@ use cryptline_nbd::RequestHeader;
 use cryptline_nbd::client::request;
 use cryptline_nbd::incoming::{Incoming, IncomingContent, parse_incoming};
 use cryptline_nbd::wire::{CHUNK_HEADER_LEN, REQUEST_LEN, SIMPLE_REPLY_LEN, cmd};
+use cryptline_net::TimedStream;
 use cryptline_sys::peer_of;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, sockopt};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-use super::line::NbdLine;
+use super::goodbye::say_goodbye;
 
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Witness {
-    line: NbdLine,
+    line: TimedStream,
     /// The process that listened on a Unix socket and answers there, as a pidfd.
     process: Option<OwnedFd>,
     /// Of the last question.
@@ -50,7 +51,7 @@ pub(super) struct Witness {
 
 impl Witness {
     /// A connection on which nothing was asked yet.
-    pub fn new(line: NbdLine) -> Self {
+    pub fn new(line: TimedStream) -> Self {
         Self { line, process: None, cookie: 0, is_owed: false }
     }
 
@@ -81,7 +82,7 @@ impl Witness {
     }
 
     pub fn say_goodbye(&mut self) {
-        self.line.say_goodbye();
+        say_goodbye(&mut self.line);
     }
 
     /// Tells if the server answers a flush. Once it has not, nothing is asked any more.
@@ -98,7 +99,7 @@ impl Witness {
     fn asks_flush(&mut self, cookie: u64, until: Instant) -> bool {
         let flush: [u8; REQUEST_LEN] =
             request(&RequestHeader { flags: 0, command: cmd::FLUSH, cookie, offset: 0, length: 0 });
-        let mut line = self.line.until(until.min(Instant::now() + PATIENCE));
+        let line = self.line.until(until.min(Instant::now() + PATIENCE));
         if line.write_all(&flush).is_err() {
             return false;
         }
@@ -178,10 +179,15 @@ fn ends(process: &OwnedFd, until: Instant) -> bool {
 mod tests {
     use std::os::unix::net::UnixStream;
     use std::process::Command;
+    use std::sync::Arc;
 
     use rustix::process::Pid;
 
     use super::*;
+
+    fn line_to(socket: impl Into<OwnedFd>) -> TimedStream {
+        TimedStream::new(Arc::new(socket.into()))
+    }
 
     #[test]
     fn end_of_a_connection_is_the_end_of_the_server_when_its_process_has_ended_too() {
@@ -190,7 +196,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
         let mut witness = Witness {
-            line: NbdLine::new(ours.into()),
+            line: line_to(ours),
             process: Some(pidfd_open(pid, PidfdFlags::empty()).unwrap()),
             cookie: 0,
             is_owed: false,
@@ -208,7 +214,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let ours = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut theirs, _) = listener.accept().unwrap();
-        let mut witness = Witness::new(NbdLine::new(ours.into()));
+        let mut witness = Witness::new(line_to(ours));
         let soon = || Instant::now() + Duration::from_millis(50);
         let mut asked = [0; REQUEST_LEN];
         assert!(!witness.answers_flush(soon()));
@@ -226,7 +232,7 @@ mod tests {
         drop(listener.accept().unwrap());
         let (unix, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        for line in [NbdLine::new(tcp.into()), NbdLine::new(unix.into())] {
+        for line in [line_to(tcp), line_to(unix)] {
             let mut witness = Witness::new(line);
             witness.find_process(Instant::now() + PATIENCE);
             assert!(!witness.knows_process() && !witness.sees_end(Instant::now() + PATIENCE));

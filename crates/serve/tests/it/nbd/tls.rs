@@ -145,7 +145,7 @@ fn client_of(pki: &Pki) -> rustls::ClientConnection {
     let mut roots = rustls::RootCertStore::empty();
     let authority = CertificateDer::from_pem_file(pki.file("ca-cert.pem"));
     roots.add(authority.expect("a certificate")).expect("valid");
-    let config = rustls::ClientConfig::builder_with_provider(Arc::new(cryptline_tls::provider()))
+    let config = rustls::ClientConfig::builder_with_provider(Arc::new(cryptline_net::provider()))
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_root_certificates(roots)
@@ -219,7 +219,7 @@ fn garbage_in_place_of_tls_is_dropped() {
 
 #[test]
 fn keys_last_as_long_as_a_disk_with_either_version() {
-    let suites = cryptline_tls::provider().cipher_suites;
+    let suites = cryptline_net::provider().cipher_suites;
     let of = |version: &rustls::SupportedProtocolVersion| {
         let suites = suites.iter().filter(|suite| suite.version() == version);
         suites.count()

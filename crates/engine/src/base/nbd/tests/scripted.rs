@@ -81,7 +81,7 @@ impl Way for Secured {
 pub fn secure() -> Arc<ServerConfig> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-    let builder = ServerConfig::builder_with_provider(Arc::new(cryptline_tls::provider()))
+    let builder = ServerConfig::builder_with_provider(Arc::new(cryptline_net::provider()))
         .with_safe_default_protocol_versions()
         .unwrap();
     let chain = vec![made.cert.der().clone()];

@@ -6,8 +6,6 @@
 //!
 //! The handshake comes before, on a blocking stream.
 
-#![forbid(unsafe_code)]
-
 use std::io::{self, Read as _, Write as _};
 use std::ops::Range;
 use std::sync::Arc;
@@ -53,8 +51,7 @@ impl Records {
     ///
     /// # Errors
     /// When there is no memory.
-    pub fn new(connection: impl Into<Connection>) -> io::Result<Self> {
-        let mut connection = connection.into();
+    pub fn new(mut connection: Connection) -> io::Result<Self> {
         // What is encrypted at a time is bounded here; with a limit of its own, rustls would refuse the rest of a
         // message of which it has taken the start.
         connection.set_buffer_limit(None);
