@@ -4,14 +4,20 @@
 //! stream      while it is negotiated, and where somebody waits for each answer: blocking, with a deadline
 //! socket      what both sides ask of one
 //! records     TLS between a ring and whoever reads and sends
+//! pem, key    certificates and keys in files, and why they cannot be used
+//! verifier    what a peer has signed in a handshake
 //! ```
 
 #![forbid(unsafe_code)]
 
+mod key;
+mod pem;
 mod records;
 mod socket;
 mod stream;
+mod verifier;
 
+pub use pem::{OLD_VERSION, PemFiles, ReadPem, TlsConfigError, is_old_version, read_file};
 pub use records::{Records, provider};
 pub use socket::{KEEPALIVE_COUNT, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, send, set_up_tcp};
 pub use stream::TimedStream;

@@ -402,6 +402,10 @@ fn server_whose_certificate_is_not_the_expected_one_is_not_used() {
     let text = refused(&ours);
     assert!(text.contains("client-cert.pem"), "{text}");
     open(with(&|uri| uri.tls_options.verify_peer = Some(false)));
+
+    std::fs::copy(theirs.file("ca-key.pem"), theirs.file("client-key.pem")).unwrap();
+    let text = refused(&server.uri);
+    assert!(text.contains("client-key.pem cannot be used: it is not the key of the certificate in client-cert.pem"));
 }
 
 #[test]

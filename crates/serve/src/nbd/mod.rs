@@ -22,10 +22,11 @@ pub(crate) mod wire;
 
 pub use crate::net::{
     AllowedClients, CertificateParts, CertificateSubject, Certificates, CurrentTls, FILES, Listener, NoPlace,
-    PeerAddress, StopHandle, SubjectError, TlsConfigError, private_key_path, read_file, server_config,
+    PeerAddress, StopHandle, SubjectError, private_key_path, server_config,
 };
 pub use ask::{ExportFlushed, Looked, NotFlushed};
 pub use background::Background;
+pub use cryptline_net::{TlsConfigError, read_file};
 pub use event::{ClientError, NbdClient, NbdEvent};
 pub use export::Export;
 pub use exports::{ExportStatus, Exports, RemoveError};

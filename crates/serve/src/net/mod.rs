@@ -24,6 +24,6 @@ pub(crate) use socket::{ClientPeer, Socket};
 pub(crate) use tls::why_refused;
 pub use tls::{
     AllowedClients, CertificateParts, CertificateSubject, Certificates, CurrentTls, FILES, SubjectError,
-    TlsConfigError, private_key_path, read_file, server_config,
+    private_key_path, server_config,
 };
 pub(crate) use transport::{Connected, NetTransport};

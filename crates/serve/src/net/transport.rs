@@ -13,8 +13,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use cryptline_sys::{Buffer, FileId, Io, RequestSource, Ring, RingDone, SendBatch};
 use cryptline_net::Records;
+use cryptline_sys::{Buffer, FileId, Io, RequestSource, Ring, RingDone, SendBatch};
 use rustix::io::Errno;
 use rustls::Connection;
 

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use cryptline_sys::{Buffer, Io, Ring, SendBatch};
 use cryptline_net::Records;
+use cryptline_sys::{Buffer, Io, Ring, SendBatch};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 

@@ -7,25 +7,23 @@
 //! | `ca-cert.pem` | who signs the server's certificate |
 //! | `client-cert.pem`, `client-key.pem` | our own, where the server wants one |
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use cryptline_nbd::NbdUri;
 use cryptline_nbd::uri::Address;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use cryptline_net::{PemFiles, TlsConfigError, read_file, verify_signatures};
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{
-    AlertDescription, CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore,
-    SignatureScheme,
-};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, Error};
 
 const AUTHORITY: &str = "ca-cert.pem";
 const CERTIFICATE: &str = "client-cert.pem";
 const KEY: &str = "client-key.pem";
+const FILES: PemFiles<'_> = PemFiles { read: &read_file, needed: "a directory with ca-cert.pem is needed" };
 
 /// TLS settings that every connection to a server begins with.
 pub(super) struct Secure {
@@ -49,24 +47,23 @@ impl Secure {
         let provider = Arc::new(cryptline_net::provider());
         let roots = match (options.verify_peer, &options.certificates) {
             (Some(false), _) => None,
-            (_, Some(folder)) => Some(authority(folder, &provider)?),
+            (_, Some(folder)) => Some(authority(folder, &provider).map_err(|error| error.to_string())?),
             (_, None) => {
                 return Err(format!(
                     "no CA certificate: add tls-certificates=DIR (a folder with {AUTHORITY}) to the URI"
                 ));
             }
         };
+        let own = options.certificates.as_deref().map(|folder| own(folder, &provider)).transpose();
+        let own = own.map_err(|error| error.to_string())?.flatten();
         let judge = Judge { roots, asks_name: matches!(name, VerifiedName::This(_)), provider: Arc::clone(&provider) };
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(judge));
-        let own = options.certificates.as_deref().map(own).transpose()?;
-        let mut config = match own.flatten() {
-            Some((chain, key)) => builder
-                .with_client_auth_cert(chain, key)
-                .map_err(|error| format!("{CERTIFICATE} and {KEY} cannot be used: {error}"))?,
+        let mut config = match own {
+            Some(own) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own))),
             None => builder.with_no_client_auth(),
         };
         config.resumption = Resumption::disabled();
@@ -156,42 +153,18 @@ fn name(uri: &NbdUri) -> Result<VerifiedName, String> {
     name.map(VerifiedName::This).map_err(|_| "the server's name is none that a certificate can have".to_owned())
 }
 
-fn authority(folder: &Path, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, String> {
+fn authority(folder: &Path, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, TlsConfigError> {
     let path = folder.join(AUTHORITY);
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(&path)? {
-        roots.add(certificate).map_err(|error| unusable(&path, &error))?;
-    }
-    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+    WebPkiServerVerifier::builder_with_provider(FILES.authorities(&path)?, Arc::clone(provider))
         .build()
-        .map_err(|error| unusable(&path, &error))
+        .map_err(|error| TlsConfigError::unusable(&path, error))
 }
-
-type OwnCertificate = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// Our own certificate, where there is one.
-fn own(folder: &Path) -> Result<Option<OwnCertificate>, String> {
+fn own(folder: &Path, provider: &CryptoProvider) -> Result<Option<CertifiedKey>, TlsConfigError> {
     let [certificate, key] = [CERTIFICATE, KEY].map(|name| folder.join(name));
-    if !certificate.exists() && !key.exists() {
-        return Ok(None);
-    }
-    let chain = certificates(&certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&key).map_err(|error| unusable(&key, &error))?;
-    Ok(Some((chain, key)))
-}
-
-fn certificates(path: &PathBuf) -> Result<Vec<CertificateDer<'static>>, String> {
-    let chain = CertificateDer::pem_file_iter(path).map_err(|error| unusable(path, &error))?;
-    let chain: Result<Vec<_>, _> = chain.collect();
-    let chain = chain.map_err(|error| unusable(path, &error))?;
-    if chain.is_empty() {
-        return Err(unusable(path, &"there is no certificate in PEM form in it"));
-    }
-    Ok(chain)
-}
-
-fn unusable(path: &Path, why: &dyn fmt::Display) -> String {
-    format!("{} cannot be used: {why}", path.display())
+    let is_there = certificate.exists() || key.exists();
+    is_there.then(|| FILES.certified_key(&certificate, &key, provider)).transpose()
 }
 
 /// Decides whom to believe.
@@ -224,27 +197,5 @@ impl ServerCertVerifier for Judge {
         }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, known)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let known = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, known)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
+    verify_signatures!();
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::pki_types::CertificateDer;
-use webpki::{EndEntityCert, Error};
+use webpki::EndEntityCert;
 
 use super::der;
 use super::name::DistinguishedName;
@@ -26,11 +26,6 @@ impl CertificateFields {
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         CertificateParts::of(certificate)?.fields()
     }
-}
-
-/// Tells if the certificate is older than version 3; `false` for what is no certificate at all.
-pub fn is_old_version(certificate: &CertificateDer<'_>) -> bool {
-    matches!(EndEntityCert::try_from(certificate), Err(Error::UnsupportedCertVersion))
 }
 
 /// The first host name that the certificate is for, of those that are no pattern for many.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use cryptline_net::is_old_version;
 use cryptline_testkit::peer::{self, Peer};
 use rustls::pki_types::pem::PemObject as _;
 use tempfile::TempDir;

@@ -1,24 +1,18 @@
 //! Which clients may use the server, by the certificates they show.
 
-use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::client::danger::HandshakeSignatureValid;
+use cryptline_net::{OLD_VERSION, PemFiles, TlsConfigError, is_old_version, verify_signatures};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, RootCertStore, SignatureScheme,
-};
+use rustls::{CertificateError, DistinguishedName, Error, OtherError};
 
-use super::certificate::{CertificateFields, is_old_version};
-use super::{CertificateSubject, Read, TlsConfigError, certificates};
-
-/// Message about certificates that are older than the extensions that tell what they are for.
-pub const OLD_VERSION: &str = "it is an X.509 version 1 certificate, which says too little to be trusted; make it version 3 (openssl x509 -req -extfile FILE, with basicConstraints=CA:FALSE in FILE)";
+use super::CertificateSubject;
+use super::certificate::CertificateFields;
 
 /// Parties that may use the server.
 #[derive(Clone, Debug, Default)]
@@ -44,22 +38,17 @@ impl AllowedClients {
         &self,
         authority: &Path,
         provider: Arc<CryptoProvider>,
-        read: Read<'_>,
+        files: PemFiles<'_>,
     ) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsConfigError> {
         let named = match self {
             Self::Anybody => return Ok(None),
             Self::Verified => None,
             Self::Named(subjects) => Some(subjects.clone()),
         };
-        let unusable = |error: &dyn fmt::Display| TlsConfigError::unusable(authority, error.to_string());
-        let mut roots = RootCertStore::empty();
-        for certificate in certificates(authority, read)? {
-            roots.add(certificate).map_err(|error| unusable(&error))?;
-        }
-        let signed = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        let signed = WebPkiClientVerifier::builder_with_provider(files.authorities(authority)?, Arc::clone(&provider))
             .build()
-            .map_err(|error| unusable(&error))?;
-        Ok(Some(Arc::new(Verifier { signed, named })))
+            .map_err(|error| TlsConfigError::unusable(authority, error))?;
+        Ok(Some(Arc::new(Verifier { signed, named, provider })))
     }
 }
 
@@ -69,6 +58,7 @@ struct Verifier {
     signed: Arc<dyn ClientCertVerifier>,
     /// Any subject where there is no list.
     named: Option<Vec<CertificateSubject>>,
+    provider: Arc<CryptoProvider>,
 }
 
 impl Verifier {
@@ -108,27 +98,7 @@ impl ClientCertVerifier for Verifier {
         Ok(verified)
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.signed.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.signed.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.signed.supported_verify_schemes()
-    }
+    verify_signatures!();
 }
 
 /// Why a client was turned away, in our own words.

@@ -1,11 +1,4 @@
-//! The server's private key, or why it is none.
-
-use std::path::Path;
-
-use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::pem::PemObject;
-
-use super::{Read, TlsConfigError, contents};
+//! Why a file holds no private key that can be used.
 
 /// Kinds of keys that are accepted.
 pub const SUPPORTED: &str = "use an RSA key of 2048 to 8192 bits, an ECDSA key on P-256 or P-384, or an Ed25519 key";
@@ -13,25 +6,15 @@ pub const SUPPORTED: &str = "use an RSA key of 2048 to 8192 bits, an ECDSA key o
 /// First byte of a DER sequence, as keys and certificates begin. The digit 0 in a text.
 const DER: u8 = 0x30;
 
-/// The key in `path`.
-pub fn read(path: &Path, read: Read<'_>) -> Result<PrivateKeyDer<'static>, TlsConfigError> {
-    let pem = contents(path, read)?;
-    if let Some(why) = obstacle(&pem) {
-        return Err(TlsConfigError::unusable(path, why));
-    }
-    PrivateKeyDer::from_pem_slice(&pem)
-        .map_err(|_| TlsConfigError::Empty { path: path.to_owned(), what: "private key" })
-}
-
 /// Recognises what people put there instead, and tells what to do about it.
-fn obstacle(file: &[u8]) -> Option<&'static str> {
+pub fn obstacle(file: &[u8]) -> Option<&'static str> {
     // Where it lies: a copy would have to be wiped.
     let says = |text: &str| file.windows(text.len()).any(|part| part == text.as_bytes());
     let has = |label: &str| says(&format!("-----BEGIN {label}-----"));
     let is_key = has("PRIVATE KEY") || has("RSA PRIVATE KEY") || has("EC PRIVATE KEY");
     if has("ENCRYPTED PRIVATE KEY") || says("Proc-Type: 4,ENCRYPTED") {
         Some(
-            "it is encrypted, and a server has nobody to ask for the passphrase; decrypt it with `openssl pkey -in OLD -out NEW`, and let only the server read it",
+            "it is encrypted, and there is nobody to ask for the passphrase; decrypt it with `openssl pkey -in OLD -out NEW`, and let only this program read it",
         )
     } else if is_key {
         None
