@@ -3,6 +3,7 @@
 //! ```text
 //! stream      while it is negotiated, and where somebody waits for each answer: blocking, with a deadline
 //! socket      what both sides ask of one
+//! connection  while it is served: over a ring, with all that is to be sent in batches
 //! records     TLS between a ring and whoever reads and sends
 //! pem, key    certificates and keys in files, and why they cannot be used
 //! verifier    what a peer has signed in a handshake
@@ -10,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod connection;
 mod key;
 mod pem;
 mod records;
@@ -17,6 +19,7 @@ mod socket;
 mod stream;
 mod verifier;
 
+pub use connection::{BatchedConnection, ConnectionEvent};
 pub use pem::{OLD_VERSION, PemFiles, ReadPem, TlsConfigError, is_old_version, read_file};
 pub use records::{Records, provider};
 pub use socket::{KEEPALIVE_COUNT, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, send, set_up_tcp};

@@ -8,9 +8,12 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use cryptline_sys::{Arena, Buffer, SendBatch};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use rustls::crypto::CryptoProvider;
 use rustls::{Connection, SupportedCipherSuite};
 
@@ -51,27 +54,35 @@ impl Records {
     ///
     /// # Errors
     /// When there is no memory.
-    pub fn new(mut connection: Connection) -> io::Result<Self> {
+    pub fn new(mut connection: Connection) -> io::Result<Box<Self>> {
         // What is encrypted at a time is bounded here; with a limit of its own, rustls would refuse the rest of a
         // message of which it has taken the start.
         connection.set_buffer_limit(None);
-        Ok(Self {
+        Ok(Box::new(Self {
             connection,
             raw: Some(Buffer::alloc(IN_SIZE)?),
             pending: 0..0,
             out: Some(SendBatch::new(0, 1)),
             out_memory: Arena::new(OUT_SIZE, 1)?,
-        })
+        }))
+    }
+
+    /// Receives what has come, without waiting and without the ring. `None` while the buffer is there.
+    pub fn receive_now(&mut self, socket: &OwnedFd) -> Option<Result<usize, Errno>> {
+        let mut buffer = self.take_raw()?;
+        let received = rustix::net::recv(socket, &mut buffer[..], RecvFlags::DONTWAIT).map(|(len, _)| len);
+        self.put_raw(buffer, *received.as_ref().unwrap_or(&0));
+        Some(received)
     }
 
     /// The buffer to receive into; `None` while it is in the ring.
-    pub fn take_raw(&mut self) -> Option<Buffer> {
+    pub(crate) fn take_raw(&mut self) -> Option<Buffer> {
         debug_assert!(self.pending.is_empty(), "received bytes not taken yet");
         self.raw.take()
     }
 
     /// The buffer again, with `len` bytes that have come.
-    pub fn put_raw(&mut self, buffer: Buffer, len: usize) {
+    pub(crate) fn put_raw(&mut self, buffer: Buffer, len: usize) {
         self.raw = Some(buffer);
         self.pending = 0..len;
     }
@@ -108,39 +119,32 @@ impl Records {
     }
 
     /// Tells if a send is in flight.
-    #[must_use]
-    pub fn is_sending(&self) -> bool {
+    pub(crate) fn is_sending(&self) -> bool {
         self.out.is_none()
     }
 
-    /// Tells if nothing is in flight, or on its way through here. All that has come must have been taken.
-    #[must_use]
-    pub fn is_quiet(&self) -> bool {
-        let out = self.out.as_ref();
-        out.is_some_and(|batch| batch.remaining() == 0)
-            && !self.wants_to_send()
-            && self.raw.is_some()
-            && self.pending.is_empty()
+    /// Tells if there is something to send, or on its way, besides what callers give.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.out.as_ref().is_none_or(|batch| batch.remaining() > 0) || self.connection.wants_write()
     }
 
-    /// Tells if there is something to send besides what callers give.
-    #[must_use]
-    pub fn wants_to_send(&self) -> bool {
-        self.connection.wants_write()
+    /// Tells if nothing has come that was not taken. All must have been decrypted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.raw.is_some() && self.pending.is_empty()
     }
 
-    /// Encrypts as much of `plain` as one send takes, and gives what is to be sent. How much of `plain` that was is
-    /// for `note` to know. `None` while a send is in flight, and where there is nothing to send.
-    pub fn seal(&mut self, plain: &mut SendBatch, note: impl FnOnce(&mut SendBatch, usize)) -> Option<Box<SendBatch>> {
+    /// Encrypts as much of `plain` as one send takes, and notes it there as sent. Gives what is to be sent; `None` while a
+    /// send is in flight, and where there is nothing.
+    pub(crate) fn seal(&mut self, plain: &mut SendBatch) -> Option<Box<SendBatch>> {
         let mut batch = self.out.take()?;
-        if batch.remaining() == 0 && !self.fill(&mut batch, plain, note) {
+        if batch.remaining() == 0 && !self.fill(&mut batch, plain) {
             self.out = Some(batch);
             return None;
         }
         Some(batch)
     }
 
-    fn fill(&mut self, batch: &mut SendBatch, plain: &mut SendBatch, note: impl FnOnce(&mut SendBatch, usize)) -> bool {
+    fn fill(&mut self, batch: &mut SendBatch, plain: &mut SendBatch) -> bool {
         // Free again once the batch is sent.
         let Some(mut buffer) = self.out_memory.take() else {
             return false;
@@ -160,7 +164,7 @@ impl Records {
             }
             taken += piece.len();
         }
-        note(plain, taken);
+        plain.note_sent(taken);
         let mut len = 0;
         while self.connection.wants_write() && len < buffer.len() {
             let mut room = &mut buffer[len..];
@@ -185,7 +189,10 @@ impl Records {
     }
 
     /// The batch again, sent or to be sent on.
-    pub fn put_out(&mut self, batch: Box<SendBatch>) {
+    pub(crate) fn put_out(&mut self, mut batch: Box<SendBatch>) {
+        if batch.remaining() == 0 {
+            batch.clear();
+        }
         self.out = Some(batch);
     }
 }

@@ -145,7 +145,7 @@ impl Wire for NbdWire {
     fn arm(&mut self, ring: &mut Ring, room: &LaneRoom) -> bool {
         self.transport.send(ring);
         // Who is gone is told so by being asked once more: `take` closes.
-        let is_gone = self.transport.broken && !self.closing;
+        let is_gone = self.transport.connection.is_broken && !self.closing;
         let more = is_gone || self.can_take_more(room);
         if !more {
             self.receive(ring, room);
@@ -166,7 +166,7 @@ impl Wire for NbdWire {
     fn stop(&mut self) {
         if matches!(self.expect, Expect::Header) {
             // What has arrived is the last that is taken.
-            self.transport.ended = true;
+            self.transport.connection.ended = true;
         }
     }
 
@@ -179,7 +179,7 @@ impl Wire for NbdWire {
     }
 
     fn is_gone(&self) -> bool {
-        self.transport.broken
+        self.transport.connection.is_broken
     }
 
     fn breach(&self) -> Option<String> {

@@ -180,17 +180,14 @@ impl NbdQueue {
 
     /// Looks whether the server has hung up while nothing was under way, before something is: nothing is lost then.
     pub(super) fn look_for_end(&mut self, ring: &mut Ring) {
-        let Some(link) = self.link.as_ref().filter(|_| self.shared.reconnect.is_some()) else {
-            return;
-        };
-        if !self.is_up() {
+        if self.shared.reconnect.is_none() || !self.is_up() {
             return;
         }
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        match rustix::net::recv(&link.socket, &mut [0; 1], flags) {
+        match rustix::net::recv(self.connection.socket(), &mut [0; 1], flags) {
             Err(Errno::AGAIN | Errno::INTR) => return,
             // Nobody has asked for anything, so through TLS it may be its end.
-            Ok((1.., _)) if self.records().is_some() => self.take_unasked(),
+            Ok((1.., _)) if self.connection.is_secure() => self.take_unasked(),
             Ok((1.., _)) => return,
             // There is nothing that this could end.
             _ => self.hang_up(&mut Vec::new()),
@@ -202,30 +199,27 @@ impl NbdQueue {
 
     /// Goes on with making another, as far as that goes without waiting.
     pub(super) fn recover(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
-        let is_still = self.is_still();
         let made = match &self.down {
             None => return,
-            Some(Down::Ending { again }) if is_still => return self.begin_again(*again, done),
+            Some(Down::Ending { again }) if self.is_still() => return self.begin_again(*again, done),
             Some(Down::Ending { .. }) => return,
             Some(Down::Waiting(attempt)) => attempt.result(),
         };
-        match made {
-            None => {}
-            Some(Some(link)) if ring.replace_file(self.socket, Arc::clone(&link.socket)) => {
-                self.link = Some(link);
-                self.down = None;
-                self.is_leaving = false;
-            }
-            Some(_) => {
-                self.down = None;
-                self.give_up(done);
-            }
+        let Some(made) = made else { return };
+        self.down = None;
+        let replaced = made.and_then(|mut link| {
+            let records = link.records.take();
+            self.connection.replace(ring, Arc::clone(&link.socket), records).then_some(link)
+        });
+        match replaced {
+            None => self.give_up(done),
+            link => (self.link, self.is_leaving) = (link, false),
         }
     }
 
     /// Everything that the ring had is here: what was under way waits again.
     fn begin_again(&mut self, again: bool, done: &mut Vec<Completion>) {
-        self.take_all_payloads(done);
+        self.take_payloads(done);
         let (mut had_changes, mut is_hopeless) = (false, false);
         for index in 0..self.pending.capacity() {
             let Some(pending) = self.pending.get_mut(index) else {

@@ -17,7 +17,7 @@
 //!
 //! Where there can be several connections, one more asks for holes ([`status`]).
 //!
-//! Through TLS ([`tls`]), what is sent and what comes goes through one more pair of buffers ([`sealed`]).
+//! Through TLS ([`tls`]), what is sent and what comes goes through one more pair of buffers.
 //!
 //! Nothing locks an export: other clients can write to it at the same time, and the protocol cannot prevent that.
 //!
@@ -37,7 +37,6 @@ mod pending;
 mod pool;
 mod queue;
 mod replies;
-mod sealed;
 mod status;
 mod tls;
 mod witness;
@@ -49,13 +48,12 @@ use std::time::{Duration, Instant};
 use cryptline_nbd::negotiate::Agreed;
 use cryptline_nbd::{NbdUri, TransmissionFlags};
 use cryptline_net::TimedStream;
-use cryptline_sys::Ring;
+use cryptline_sys::{Buffer, Ring};
 
 use crate::{Connections, Device, Extent, Fault, Geometry, OpenError, Queue, Traits};
 use connect::{NbdPeer, OtherEnd};
 use pool::{ConnectionPool, Link};
 use queue::NbdQueue;
-use replies::ReplyIntake;
 use status::StatusClient;
 use witness::Witness;
 
@@ -181,13 +179,13 @@ impl Device for NbdDevice {
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         // Before there is a connection that could get lost.
-        let intake = ReplyIntake::new(self.0.agreed.structured_replies).map_err(OpenError::Ring)?;
+        let received = Buffer::alloc(replies::SIZE).map_err(OpenError::Ring)?;
         let waker = self.0.reconnect.map(|_| ring.waker()).transpose();
         let waker = waker.map_err(OpenError::Ring)?;
         let link = self.0.link()?;
         // Later others would wait for the answer.
         let link = if ring.serves_several() { self.0.confirmed(link) } else { link };
-        Ok(Box::new(NbdQueue::new(&self.0, link, ring, intake, waker)))
+        Ok(Box::new(NbdQueue::new(&self.0, link, ring, received, waker)))
     }
 
     /// Asks the server and waits for it. What it does not tell is data.

@@ -50,7 +50,7 @@ impl Link {
     pub fn new(line: TimedStream) -> io::Result<Self> {
         let (socket, tls) = line.into_parts()?;
         let records = tls.map(|tls| Records::new(*tls)).transpose()?;
-        Ok(Self { socket, records: records.map(Box::new), is_unflushed: false, age: 0, number: 0, is_confirmed: false })
+        Ok(Self { socket, records, is_unflushed: false, age: 0, number: 0, is_confirmed: false })
     }
 
     /// Tells if the server has not hung up, as far as is heard without waiting.
@@ -72,17 +72,14 @@ impl Link {
 
 /// Takes in what has come through TLS though nothing was asked for. Tickets and keys are no end; all else is of no use.
 fn stays_open(socket: &OwnedFd, records: &mut Records) -> bool {
-    while let Some(mut buffer) = records.take_raw() {
-        let received = rustix::net::recv(socket, &mut buffer[..], RecvFlags::DONTWAIT).map(|(len, _)| len);
-        records.put_raw(buffer, received.unwrap_or(0));
-        match received {
-            Ok(1..) if matches!(records.open(&mut [0; 1]), Ok(None)) => {}
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return true,
-            Ok(_) | Err(_) => return false,
+    loop {
+        match records.receive_now(socket) {
+            Some(Ok(1..)) if matches!(records.open(&mut [0; 1]), Ok(None)) => {}
+            Some(Err(Errno::INTR)) => {}
+            Some(Err(Errno::AGAIN)) => return true,
+            None | Some(_) => return false,
         }
     }
-    false
 }
 
 /// How a queue leaves its connection.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use cryptline_nbd::TransmissionFlags;
 use cryptline_nbd::client::request;
 use cryptline_nbd::wire::REQUEST_LEN;
-use cryptline_sys::{FileId, Io, RequestSource, Ring, SendBatch, Waker};
-use rustix::io::Errno;
+use cryptline_net::{BatchedConnection, ConnectionEvent};
+use cryptline_sys::{Buffer, Ring, SendBatch, Waker};
 use rustix::net::Shutdown;
 
 use super::NbdShared;
@@ -21,12 +21,6 @@ use super::replies::ReplyIntake;
 use crate::slab::Slab;
 use crate::{Completion, Fault, Op, Queue, Request, Submitted};
 
-/// Operations of the ring, as tokens.
-pub(super) const SEND: u64 = 1;
-pub(super) const RECEIVE: u64 = 2;
-pub(super) const RECEIVE_DATA: u64 = 3;
-pub(super) const SEND_SEALED: u64 = 4;
-pub(super) const RECEIVE_SEALED: u64 = 5;
 /// A queue's own places on the ring: one to send, one to receive.
 const PLACES: u32 = 2;
 /// Most pieces of one batch: the kernel's limit for one message.
@@ -36,15 +30,12 @@ pub(super) struct NbdQueue {
     pub(super) shared: Arc<NbdShared>,
     /// Not there once the queue goes.
     pub(super) link: Option<Link>,
-    pub(super) socket: FileId,
-    pub(super) source: RequestSource,
+    pub(super) connection: BatchedConnection,
     pub(super) pending: Slab<NbdPending>,
     /// Requests whose next part is to be sent, in order.
     pub(super) waiting: VecDeque<usize>,
     /// Those whose payloads are in the batch, in order.
     sending: VecDeque<usize>,
-    /// Not here while the ring has it.
-    pub(super) batch: Option<Box<SendBatch>>,
     pub(super) intake: ReplyIntake,
     can: Abilities,
     next_cookie: u64,
@@ -82,7 +73,7 @@ impl Queue for NbdQueue {
             self.look_for_end(ring);
             self.send(ring);
             self.receive(ring);
-        } else if !self.is_sending() {
+        } else if !self.connection.is_sending() {
             // With the others that are about to be submitted, in one message.
             ring.stay_awake();
         }
@@ -90,16 +81,11 @@ impl Queue for NbdQueue {
     }
 
     fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
-        while let Some(finished) = ring.next_done(self.source) {
-            match finished.io {
-                Io::Send { batch, .. } if finished.token == SEND_SEALED => {
-                    self.note_sealed_sent(batch, finished.result, done);
-                }
-                Io::Send { batch, .. } => self.note_sent(batch, finished.result, done),
-                Io::Receive { buffer, .. } => {
-                    self.received(finished.token, buffer, finished.result, done);
-                }
-                _ => {}
+        while let Some(event) = self.connection.reap(ring) {
+            match event {
+                ConnectionEvent::Sent => self.note_sent(done),
+                ConnectionEvent::Received => self.take_in(done),
+                ConnectionEvent::ReceivedDirect(buffer, len) => self.received_direct(buffer, len, done),
             }
         }
         self.leave(done);
@@ -116,9 +102,9 @@ impl Queue for NbdQueue {
 impl NbdQueue {
     pub fn new(
         shared: &Arc<NbdShared>,
-        link: Link,
+        mut link: Link,
         ring: &mut Ring,
-        intake: ReplyIntake,
+        received: Buffer,
         waker: Option<Waker>,
     ) -> Self {
         let depth = ring.depth();
@@ -131,15 +117,15 @@ impl NbdQueue {
             writes_through: shared.writes_through(),
         };
         let parts = (2 * depth).min(PARTS_MAX);
+        let batch = SendBatch::new(parts * REQUEST_LEN, parts);
+        let bytes = (Arc::clone(&link.socket), link.records.take());
         Self {
-            socket: ring.add_file(Arc::clone(&link.socket)),
-            source: ring.add_source(),
+            connection: BatchedConnection::new(ring, bytes, (received, 0), batch),
             link: Some(link),
             pending: Slab::new(depth),
             waiting: VecDeque::new(),
             sending: VecDeque::new(),
-            batch: Some(SendBatch::new(parts * REQUEST_LEN, parts)),
-            intake,
+            intake: ReplyIntake::new(shared.agreed.structured_replies),
             shared: Arc::clone(shared),
             can,
             next_cookie: 0,
@@ -177,13 +163,6 @@ impl NbdQueue {
         }
     }
 
-    fn is_sending(&mut self) -> bool {
-        match self.records() {
-            Some(records) => records.is_sending(),
-            None => self.batch.is_none(),
-        }
-    }
-
     /// Tells if the connection is of use.
     pub(super) fn is_up(&self) -> bool {
         !self.is_broken && self.down.is_none()
@@ -195,8 +174,8 @@ impl NbdQueue {
     }
 
     /// Tells if the ring has nothing of it.
-    pub(super) fn is_still(&mut self) -> bool {
-        !self.is_sending() && !self.intake.is_receiving()
+    pub(super) fn is_still(&self) -> bool {
+        !self.connection.is_sending() && !self.connection.is_receiving()
     }
 
     /// Sends what waits, unless something is being sent.
@@ -204,27 +183,16 @@ impl NbdQueue {
         if !self.is_up() {
             return;
         }
-        if self.records().is_some() {
-            return self.send_sealed(ring);
-        }
-        let Some(mut batch) = self.batch.take() else {
+        let Some(mut batch) = self.connection.take_batch() else {
             return;
         };
         if batch.remaining() == 0 {
             self.fill(&mut batch);
         }
-        if batch.remaining() == 0 {
-            self.batch = Some(batch);
-            return;
-        }
-        let io = Io::Send { file: self.socket, batch };
-        // Where the ring has no place, it has one when something else has ended.
-        if let Err(Io::Send { batch, .. }) = ring.submit(self.source, SEND, io) {
-            self.batch = Some(batch);
-        }
+        self.connection.send(ring, batch);
     }
 
-    pub(super) fn fill(&mut self, batch: &mut SendBatch) {
+    fn fill(&mut self, batch: &mut SendBatch) {
         while !self.is_leaving
             && batch.has_room(REQUEST_LEN, 2)
             && let Some(index) = self.waiting.pop_front()
@@ -254,24 +222,19 @@ impl NbdQueue {
         }
     }
 
-    fn note_sent(&mut self, mut batch: Box<SendBatch>, result: Result<usize, Errno>, done: &mut Vec<Completion>) {
-        let is_over = match result {
-            Ok(len) => batch.note_sent(len),
-            Err(Errno::INTR | Errno::AGAIN) => false,
-            Err(_) => {
-                self.hang_up(done);
-                true
-            }
-        };
-        if is_over || !self.is_up() {
-            self.take_payloads(&mut batch, done);
+    fn note_sent(&mut self, done: &mut Vec<Completion>) {
+        if self.connection.is_broken {
+            self.hang_up(done);
         }
-        self.batch = Some(batch);
+        let is_over = self.connection.batch().is_some_and(|batch| batch.remaining() == 0);
+        if is_over || !self.is_up() {
+            self.take_payloads(done);
+        }
     }
 
-    /// Gives the payloads of a batch back to their requests.
-    pub(super) fn take_payloads(&mut self, batch: &mut SendBatch, done: &mut Vec<Completion>) {
-        while let Some(buffer) = batch.pop_payload() {
+    /// Gives payloads that are not on their way back to their requests.
+    pub(super) fn take_payloads(&mut self, done: &mut Vec<Completion>) {
+        while let Some(buffer) = self.connection.batch().and_then(SendBatch::pop_payload) {
             let index = self.sending.pop_back();
             let Some(index) = index else { unreachable!("each payload is a request's") };
             if let Some(pending) = self.pending.get_mut(index) {
@@ -349,21 +312,13 @@ impl NbdQueue {
         self.shared.lose();
         self.shut();
         self.waiting.clear();
-        self.take_all_payloads(done);
+        self.take_payloads(done);
     }
 
     /// Ends the operations on the connection that the ring has.
     pub(super) fn shut(&self) {
         if let Some(link) = &self.link {
             let _ = rustix::net::shutdown(&*link.socket, Shutdown::Both);
-        }
-    }
-
-    /// Gives payloads back that are not on their way.
-    pub(super) fn take_all_payloads(&mut self, done: &mut Vec<Completion>) {
-        if let Some(mut batch) = self.batch.take() {
-            self.take_payloads(&mut batch, done);
-            self.batch = Some(batch);
         }
     }
 
@@ -382,13 +337,12 @@ impl Drop for NbdQueue {
         let is_up = self.is_up();
         // Nobody waits for another any more.
         self.down = None;
-        let Some(link) = self.link.take() else { return };
-        let batch = self.batch.as_ref();
-        let is_sent = batch.is_some_and(|batch| batch.remaining() == 0)
-            && link.records.as_ref().is_none_or(|records| records.is_quiet());
+        let Some(mut link) = self.link.take() else { return };
+        let is_quiet = self.connection.is_quiet() && self.intake.expects_header();
+        link.records = self.connection.take_records();
         let left = if self.pending.iter().any(NbdPending::is_change) {
             LeftConnection::Changing
-        } else if self.pending.is_empty() && is_sent && self.intake.is_empty() && is_up {
+        } else if self.pending.is_empty() && is_quiet && is_up {
             LeftConnection::Quiet
         } else {
             LeftConnection::Reading

@@ -38,8 +38,8 @@ impl NbdWire {
                 IntakeStep::Taken(taken) => return Some(taken),
                 IntakeStep::Again => {}
                 IntakeStep::Wait => {
-                    let is_over = self.transport.ended && !self.is_short_of_room(room);
-                    if is_over || self.transport.broken {
+                    let is_over = self.transport.connection.ended && !self.is_short_of_room(room);
+                    if is_over || self.transport.connection.is_broken {
                         return self.close();
                     }
                     return None;
@@ -51,7 +51,7 @@ impl NbdWire {
 
     /// Tells if what has arrived waits for something in flight to end.
     fn is_short_of_room(&self, room: &LaneRoom) -> bool {
-        let unread = self.transport.unread().len();
+        let unread = self.transport.connection.unread().len();
         match &self.expect {
             Expect::Header => unread >= wire::REQUEST_LEN && !self.has_room(room),
             Expect::Payload { wanted, .. } => unread > 0 && wanted.as_ref().is_none_or(|it| it.buffer.is_none()),
@@ -62,12 +62,13 @@ impl NbdWire {
     /// Tells if something that has arrived can be taken now. A medium that answers at once makes room before anything
     /// is waited for, and no later event tells of it.
     pub(super) fn can_take_more(&self, room: &LaneRoom) -> bool {
-        let unread = self.transport.unread().len();
+        let unread = self.transport.connection.unread().len();
         match &self.expect {
             _ if self.closing => false,
             Expect::Header => unread >= wire::REQUEST_LEN && self.has_room(room),
             Expect::Payload { wanted, .. } => {
-                let is_stuck = wanted.as_ref().is_some_and(|it| it.buffer.is_none()) && !self.transport.is_receiving();
+                let is_stuck =
+                    wanted.as_ref().is_some_and(|it| it.buffer.is_none()) && !self.transport.connection.is_receiving();
                 is_stuck && unread > 0 && room.has_buffer()
             }
             Expect::Drain { .. } => false,
@@ -83,7 +84,7 @@ impl NbdWire {
         if !self.has_room(room) {
             return IntakeStep::Wait;
         }
-        let unread = self.transport.unread();
+        let unread = self.transport.connection.unread();
         let Some(bytes) = unread.first_chunk::<{ wire::REQUEST_LEN }>() else {
             let more = self.transport.refill();
             return if more { IntakeStep::Again } else { IntakeStep::Wait };
@@ -204,7 +205,7 @@ impl NbdWire {
         let Expect::Payload { end, left, may_begin_early, wanted: Some(wanted) } = &mut self.expect else {
             return None;
         };
-        if self.transport.is_receiving() {
+        if self.transport.connection.is_receiving() {
             return None;
         }
         if wanted.buffer.is_none() {
@@ -221,7 +222,7 @@ impl NbdWire {
                     return None;
                 }
                 wanted.len = len;
-                self.transport.put_back(&target[len..wanted.filled]);
+                self.transport.connection.put_back(&target[len..wanted.filled]);
                 target.set_len(len);
                 break;
             }
@@ -239,7 +240,7 @@ impl NbdWire {
         let Expect::Drain { left, cookie, error } = &mut self.expect else {
             return IntakeStep::Again;
         };
-        let taken = self.transport.unread().len().min(*left);
+        let taken = self.transport.connection.unread().len().min(*left);
         *left -= taken;
         let (finished, cookie, error) = (*left == 0, *cookie, *error);
         self.transport.consume(taken);
@@ -247,12 +248,12 @@ impl NbdWire {
             self.expect = Expect::Header;
             self.refuse(cookie, error);
         }
-        let more = taken > 0 && !self.transport.unread().is_empty();
+        let more = taken > 0 && !self.transport.connection.unread().is_empty();
         if finished || more { IntakeStep::Again } else { IntakeStep::Wait }
     }
 
     pub(super) fn receive(&mut self, ring: &mut Ring, room: &LaneRoom) {
-        if self.closing || self.transport.is_receiving() {
+        if self.closing || self.transport.connection.is_receiving() {
             return;
         }
         let has_room = self.has_room(room);
@@ -263,21 +264,22 @@ impl NbdWire {
                 // Some are freed by what is in flight.
                 None => {}
                 Some(buffer) if wanted.len - wanted.filled >= DIRECT_MIN && self.transport.can_receive_direct() => {
-                    self.transport.receive_direct(ring, buffer, wanted.filled);
+                    let place = (wanted.filled, buffer.len() - wanted.filled);
+                    wanted.buffer = self.transport.connection.receive_direct(ring, buffer, place);
                 }
                 buffer => {
                     wanted.buffer = buffer;
-                    self.transport.receive(ring);
+                    self.transport.connection.receive(ring, usize::MAX);
                 }
             },
-            _ => self.transport.receive(ring),
+            _ => self.transport.connection.receive(ring, usize::MAX),
         }
     }
 
     /// Takes no more requests. A payload that will not come is told to the lane that waits for it.
     fn close(&mut self) -> Option<WireInput<NbdTag>> {
         self.closing = true;
-        self.transport.ended = true;
+        self.transport.connection.ended = true;
         match std::mem::replace(&mut self.expect, Expect::Header) {
             Expect::Payload { wanted: Some(wanted), .. } => Some(WireInput::Bytes(wanted.job, None)),
             _ => None,
