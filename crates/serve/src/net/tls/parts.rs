@@ -78,7 +78,7 @@ impl<'a> CertificateParts<'a> {
         let (Some((algorithm, bits)), Ok(authority)) = (signature, EndEntityCert::try_from(authority)) else {
             return false;
         };
-        let known = cryptline_tls::provider().signature_verification_algorithms.all;
+        let known = cryptline_net::provider().signature_verification_algorithms.all;
         let mut fitting = known.iter().filter(|known| known.signature_alg_id().as_ref() == algorithm);
         fitting.any(|known| authority.verify_signature(*known, self.signed, bits).is_ok())
     }
