@@ -98,6 +98,13 @@ impl Op {
         matches!(self, Self::Append | Self::AppendFua)
     }
 
+    /// Tells if it brings the bytes that are written.
+    #[must_use]
+    #[inline]
+    pub const fn has_payload(self) -> bool {
+        self.is_write() || self.is_append()
+    }
+
     /// Tells if it makes a range read as zeros.
     #[must_use]
     #[inline]
@@ -109,7 +116,14 @@ impl Op {
     #[must_use]
     #[inline]
     pub const fn moves_data(self) -> bool {
-        matches!(self, Self::Read) || self.is_write() || self.is_append()
+        matches!(self, Self::Read) || self.has_payload()
+    }
+
+    /// Tells if it is for a range: anything but a flush and actions on zones.
+    #[must_use]
+    #[inline]
+    pub const fn has_range(self) -> bool {
+        !matches!(self, Self::Flush) && self.zone_action().is_none()
     }
 
     /// Tells if it changes the device.

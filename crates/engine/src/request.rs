@@ -93,7 +93,7 @@ impl Request {
     pub fn is_consistent(&self) -> bool {
         match &self.data {
             Some(data) => self.op.moves_data() && data.len() as u64 == self.len,
-            None if self.op == Op::Flush || self.op.zone_action().is_some() => self.len == 0,
+            None if !self.op.has_range() => self.len == 0,
             None => !self.op.moves_data(),
         }
     }

@@ -10,34 +10,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use cryptline_engine::Op;
 use cryptline_sys::lock;
 
-/// Kind of a request, for the statistics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OperationKind {
-    /// A read.
-    Read,
-    /// A write, of data or of zeros.
-    Write,
-    /// A flush.
-    Flush,
-    /// Anything else, such as a discard.
-    Other,
-}
+/// Names of the kinds of requests that are counted apart, in the order of [`Snapshot::operations`].
+pub const KINDS: [&str; 4] = ["read", "write", "flush", "other"];
 
-impl OperationKind {
-    /// All kinds, in the order of [`Snapshot::operations`].
-    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Flush, Self::Other];
-
-    /// The name in the JSON lines.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Flush => "flush",
-            Self::Other => "other",
-        }
+/// The place of an operation's kind in [`KINDS`]. Zeros are written too.
+fn kind_of(op: Option<Op>) -> usize {
+    match op {
+        Some(Op::Read) => 0,
+        Some(op) if op.has_payload() || op.is_zero() => 1,
+        Some(Op::Flush) => 2,
+        _ => 3,
     }
 }
 
@@ -123,9 +108,9 @@ impl LaneMeter {
         Self { operations: std::array::from_fn(|_| OperationMeter::new()), times: Mutex::default() }
     }
 
-    /// Counts one finished request.
-    pub fn record(&self, kind: OperationKind, bytes: u64, latency: Duration, failed: bool) {
-        let meter = &self.operations[kind as usize];
+    /// Counts one finished request, of an operation that a device has or of another.
+    pub fn record(&self, op: Option<Op>, bytes: u64, latency: Duration, failed: bool) {
+        let meter = &self.operations[kind_of(op)];
         add(&meter.errors, u64::from(failed));
         if !failed {
             add(&meter.bytes, bytes);
@@ -168,7 +153,7 @@ pub struct OperationTotals {
 /// The sum over all connections of one export since the server started.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// By kind, in the order of [`OperationKind::ALL`].
+    /// By kind, in the order of [`KINDS`].
     pub operations: [OperationTotals; 4],
     /// Use of the time.
     pub times: Times,
@@ -262,10 +247,19 @@ mod tests {
     }
 
     #[test]
+    fn each_operation_counts_as_one_of_four_kinds() {
+        let kinds = Op::ALL.map(|op| KINDS[kind_of(Some(op))]);
+        let [read, write, flush, other] = KINDS;
+        let zones = [other; 5];
+        assert_eq!(kinds[..10], [read, write, write, write, write, flush, other, write, write, other]);
+        assert_eq!((&kinds[10..], KINDS[kind_of(None)]), (&zones[..], other));
+    }
+
+    #[test]
     fn counts_outlive_their_connection() {
         let stats = ExportStats::new(true);
         let meter = stats.connect().unwrap();
-        meter.record(OperationKind::Read, 4096, Duration::from_micros(10), false);
+        meter.record(Some(Op::Read), 4096, Duration::from_micros(10), false);
         assert_eq!(stats.snapshot().connections, 1);
         stats.disconnect(&meter);
         let sum = stats.snapshot();

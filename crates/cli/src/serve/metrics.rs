@@ -5,7 +5,7 @@
 use std::fmt::{self, Write as _};
 
 use cryptline::{BaseInfo, Info};
-use cryptline_serve::stats::{BUCKETS, OperationKind, OperationTotals, Snapshot, bucket_value};
+use cryptline_serve::stats::{BUCKETS, KINDS, OperationTotals, Snapshot, bucket_value};
 
 use super::expiry;
 use super::front::ServedVolume;
@@ -42,7 +42,7 @@ pub fn text(volumes: &[ServedVolume], process: &OwnProcess) -> String {
         text.family(counter.name, "counter", counter.help);
         for export in &exports {
             for (kind, totals) in export.operations() {
-                let labels = [export.label(), ("operation", kind.name())];
+                let labels = [export.label(), ("operation", kind)];
                 text.line(counter.name, &labels, (counter.value)(totals));
             }
         }
@@ -50,7 +50,7 @@ pub fn text(volumes: &[ServedVolume], process: &OwnProcess) -> String {
     text.family(DURATION, "histogram", "Time from the arrival of a request to its reply.");
     for export in &exports {
         for (kind, totals) in export.operations() {
-            text.histogram(&[export.label(), ("operation", kind.name())], totals);
+            text.histogram(&[export.label(), ("operation", kind)], totals);
         }
     }
     text.0
@@ -156,8 +156,8 @@ impl<'a> ExportMetrics<'a> {
         ("export", self.name)
     }
 
-    fn operations(&self) -> impl Iterator<Item = (OperationKind, &OperationTotals)> {
-        OperationKind::ALL.into_iter().zip(&self.snapshot.operations)
+    fn operations(&self) -> impl Iterator<Item = (&'static str, &OperationTotals)> {
+        KINDS.into_iter().zip(&self.snapshot.operations)
     }
 }
 
@@ -260,6 +260,7 @@ pub fn float(value: u64) -> f64 {
 mod tests {
     use super::*;
     use cryptline::Open;
+    use cryptline_engine::Op;
     use std::time::Duration;
 
     fn value(text: &str, start: &str) -> f64 {
@@ -274,10 +275,10 @@ mod tests {
         let meter = served.stats.connect().unwrap();
         for micros in [1, 50, 50, 3_000_000] {
             let latency = Duration::from_micros(micros);
-            meter.record(OperationKind::Read, 4096, latency, micros == 1);
+            meter.record(Some(Op::Read), 4096, latency, micros == 1);
         }
         // Longer than the last bound.
-        meter.record(OperationKind::Flush, 0, Duration::from_secs(60), false);
+        meter.record(Some(Op::Flush), 0, Duration::from_secs(60), false);
         let text = text(&[served], &OwnProcess::new());
         assert!(!text.contains(" -"), "{text}");
         let info = r#"cryptline_export_info{export="a \"b\"\\\n",type="random key",cipher="aes-xts-plain64",sector_size="4096",read_only="false",source="ram"} 1"#;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cryptline_serve::lane::Poll;
-use cryptline_serve::stats::{ExportStats, OperationKind, OperationTotals, Snapshot, bucket_value};
+use cryptline_serve::stats::{ExportStats, OperationTotals, Snapshot, bucket_value};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -165,10 +165,8 @@ fn of_export(volume: &ServedVolume, now: &Snapshot, last: &Snapshot, interval: D
     let crypto_ns = times.crypto_ns.saturating_sub(before.crypto_ns);
     let active_ns = times.active_ns.saturating_sub(before.active_ns);
     let busy_ns = times.busy_ns.saturating_sub(before.busy_ns);
-    let of = |kind: OperationKind| {
-        let kind = kind as usize;
-        of_operation(&now.operations[kind], &last.operations[kind], interval)
-    };
+    let [read, write, flush, other] =
+        std::array::from_fn(|kind| of_operation(&now.operations[kind], &last.operations[kind], interval));
     ExportSample {
         name: volume.name.clone(),
         size: volume.gate.size(),
@@ -178,12 +176,7 @@ fn of_export(volume: &ServedVolume, now: &Snapshot, last: &Snapshot, interval: D
         busy_ns: times.busy_ns,
         crypto_share: share(crypto_ns, active_ns),
         busy_share: share(busy_ns, nanoseconds(interval)),
-        operations: Operations {
-            read: of(OperationKind::Read),
-            write: of(OperationKind::Write),
-            flush: of(OperationKind::Flush),
-            other: of(OperationKind::Other),
-        },
+        operations: Operations { read, write, flush, other },
     }
 }
 
@@ -255,6 +248,7 @@ fn float(value: u64) -> f64 {
 mod tests {
     use super::*;
     use cryptline::Open;
+    use cryptline_engine::Op;
     use cryptline_serve::stats::Times;
     use serde_json::json;
 
@@ -270,9 +264,9 @@ mod tests {
         let meter = volume.stats.connect().unwrap();
         for _ in 0..100 {
             let latency = Duration::from_micros(50);
-            meter.record(OperationKind::Read, 4096, latency, false);
+            meter.record(Some(Op::Read), 4096, latency, false);
         }
-        meter.record(OperationKind::Write, 4096, Duration::from_millis(1), true);
+        meter.record(Some(Op::Write), 4096, Duration::from_millis(1), true);
         meter.set_times(Times { crypto_ns: 250, active_ns: 1000, busy_ns: 200 });
         let first: Value = serde_json::from_str(&sampler.line()).unwrap();
         let export = &first["exports"][0];

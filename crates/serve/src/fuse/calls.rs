@@ -1,6 +1,6 @@
 //! Meaning of each call: a request for the lane, or an answer.
 
-use cryptline_engine::{Buffer, Gate};
+use cryptline_engine::{Buffer, Gate, Op};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -12,8 +12,7 @@ use super::replies::ReplyForm;
 use super::waiting::{self, ParkedRequest, buffers_of, needs};
 use super::wire::{FuseTag, FuseWire};
 use super::{PARTS, TRANSFER_MAX};
-use crate::lane::{CHUNK, LaneRoom, WireInput, WireRequest, Work};
-use crate::stats::OperationKind;
+use crate::lane::{CHUNK, LaneRoom, WireInput, WireRequest};
 
 /// Runs looked up for one search of a hole: each is a system call or two.
 const EXTENTS_MAX: usize = 256;
@@ -21,7 +20,7 @@ const EXTENTS_MAX: usize = 256;
 /// Outcome of a call.
 enum CallOutcome {
     /// The lane serves it.
-    Serve(ReplyForm, Work, u64, u64),
+    Serve(ReplyForm, WireRequest<()>),
     /// Success, with the bytes in the body.
     Answer,
     Silence,
@@ -49,7 +48,7 @@ impl FuseWire {
         let taken = parsed.and_then(|(header, call)| self.settle(None, header, call));
         if let Some(WireInput::Asked(WireRequest {
             tag: FuseTag::Message(tag),
-            work: Work::Write { .. },
+            op: Op::Write | Op::WriteFua,
             length,
             ..
         })) = taken
@@ -130,11 +129,11 @@ impl FuseWire {
         call: Result<FuseCall, Errno>,
     ) -> Option<WireInput<FuseTag>> {
         let mut body = Body::new();
-        let kind = call.as_ref().ok().and_then(kind_of);
+        let op = call.as_ref().ok().and_then(op_of);
         let verdict = call.and_then(|call| self.decide(header, call, &mut body));
         let (form, device, length) = match verdict {
             Ok(CallOutcome::Silence) if entry.is_none() => return None,
-            Ok(CallOutcome::Serve(form, _, _, length)) => (form, self.start.nodes.device(header.node), length),
+            Ok(CallOutcome::Serve(form, asked)) => (form, self.start.nodes.device(header.node), asked.length),
             _ => (ReplyForm::Empty, 0, 0),
         };
         let tag = match entry {
@@ -145,13 +144,10 @@ impl FuseWire {
             }
         };
         match (tag, verdict) {
-            // An entry's memory is there.
-            (FuseTag::Entry(_), Ok(CallOutcome::Serve(_, Work::Read { .. }, offset, _))) => {
-                self.waiting.begin(device, 0);
-                return Some(WireInput::Asked(WireRequest { tag, work: Work::Read { whole: false }, offset, length }));
-            }
-            (tag, Ok(CallOutcome::Serve(_, work, offset, _))) => {
-                let asked = WireRequest { tag, work, offset, length };
+            (tag, Ok(CallOutcome::Serve(_, asked))) => {
+                // An entry's memory is there.
+                let whole = asked.whole && matches!(tag, FuseTag::Message(_));
+                let asked = WireRequest { whole, ..asked.tagged(tag) };
                 self.begin_share(device, &asked);
                 return Some(WireInput::Asked(asked));
             }
@@ -163,8 +159,8 @@ impl FuseWire {
                     FuseTag::Entry(index) => self.entries.end(index, Err(errno), 0),
                 }
                 let nodes = &self.start.nodes;
-                let kind = kind.filter(|_| matches!(nodes.kind(header.node), Some(NodeKind::Disk(_))));
-                return kind.map(|kind| WireInput::Refused(nodes.device(header.node), kind));
+                let op = op.filter(|_| matches!(nodes.kind(header.node), Some(NodeKind::Disk(_))));
+                return op.map(|op| WireInput::Refused(nodes.device(header.node), Some(op)));
             }
         }
         None
@@ -203,7 +199,9 @@ impl FuseWire {
             (FuseCall::Write { offset, size, durable }, Some(NodeKind::Disk(disk))) => {
                 write(disk, offset, size, durable)
             }
-            (FuseCall::Sync, Some(NodeKind::Disk(_))) => Ok(CallOutcome::Serve(ReplyForm::Empty, Work::Flush, 0, 0)),
+            (FuseCall::Sync, Some(NodeKind::Disk(_))) => {
+                Ok(CallOutcome::Serve(ReplyForm::Empty, WireRequest::new(Op::Flush, 0, 0)))
+            }
             (FuseCall::Allocate { offset, length, mode }, Some(NodeKind::Disk(disk))) => {
                 allocate(disk, offset, length, mode)
             }
@@ -264,12 +262,12 @@ impl FuseWire {
     }
 }
 
-/// Kind of a call about data, as the statistics count it. Other calls are no requests to a disk.
-fn kind_of(call: &FuseCall) -> Option<OperationKind> {
+/// Operation of a call about data, as the statistics count it. Other calls are no requests to a disk.
+fn op_of(call: &FuseCall) -> Option<Op> {
     match call {
-        FuseCall::Read { .. } => Some(OperationKind::Read),
-        FuseCall::Write { .. } | FuseCall::Allocate { .. } => Some(OperationKind::Write),
-        FuseCall::Sync => Some(OperationKind::Flush),
+        FuseCall::Read { .. } => Some(Op::Read),
+        FuseCall::Write { .. } | FuseCall::Allocate { .. } => Some(Op::Write),
+        FuseCall::Sync => Some(Op::Flush),
         _ => None,
     }
 }
@@ -280,8 +278,8 @@ fn read(disk: &FuseDisk, offset: u64, size: u32) -> Result<CallOutcome, Errno> {
     if length == 0 {
         return Ok(CallOutcome::Answer);
     }
-    let work = Work::Read { whole: true };
-    Ok(CallOutcome::Serve(ReplyForm::Data, work, offset, length.into()))
+    let asked = WireRequest { whole: true, ..WireRequest::new(Op::Read, offset, length.into()) };
+    Ok(CallOutcome::Serve(ReplyForm::Data, asked))
 }
 
 /// As on a disk: what fits is written, and behind the end there is no space.
@@ -293,9 +291,8 @@ fn write(disk: &FuseDisk, offset: u64, size: u32, durable: bool) -> Result<CallO
     if length == 0 {
         return Err(Errno::NOSPC);
     }
-    let work = Work::Write { durable };
-    let form = ReplyForm::Written(length);
-    Ok(CallOutcome::Serve(form, work, offset, length.into()))
+    let asked = WireRequest::new(Op::write(durable), offset, length.into());
+    Ok(CallOutcome::Serve(ReplyForm::Written(length), asked))
 }
 
 /// How much of a transfer is inside the disk.
@@ -335,9 +332,9 @@ fn allocate(disk: &FuseDisk, offset: u64, length: u64, mode: u32) -> Result<Call
     }
     let length = end.min(size) - offset;
     check_blocks(disk, offset, length)?;
-    let work = Work::Zero { durable: false, fast, may_unmap };
+    let asked = WireRequest { fast, ..WireRequest::new(Op::zero(may_unmap), offset, length) };
     let form = if fast { ReplyForm::Hole } else { ReplyForm::Empty };
-    Ok(CallOutcome::Serve(form, work, offset, length))
+    Ok(CallOutcome::Serve(form, asked))
 }
 
 /// The same where nothing is known of holes: then all of it is data.

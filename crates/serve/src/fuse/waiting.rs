@@ -13,12 +13,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use cryptline_engine::{Buffer, Ring};
+use cryptline_engine::{Buffer, Op, Ring};
 
 use super::abi::{CallHeader, FuseCall, HEAD};
 use super::intake::{FuseMessage, MESSAGES};
 use super::{PARTS, abi};
-use crate::lane::{CHUNK, JOBS_MAX, LARGE_COUNT, LaneRoom, SMALL, WireRequest, Work};
+use crate::lane::{CHUNK, JOBS_MAX, LARGE_COUNT, LaneRoom, SMALL, WireRequest};
 
 /// Large buffers for what disks are asked; the others are where messages come in.
 const BUFFERS: usize = LARGE_COUNT - MESSAGES * PARTS;
@@ -237,9 +237,9 @@ pub fn needs(call: &FuseCall) -> usize {
 
 /// The same of a request. Data that was written lies in large ones, however little it is.
 pub fn buffers_of<T>(asked: &WireRequest<T>) -> usize {
-    match asked.work {
-        Work::Read { .. } | Work::Zero { .. } => pieces(asked.length, false),
-        Work::Write { .. } => pieces(asked.length, true),
+    match asked.op {
+        Op::Read | Op::Zero | Op::ZeroUnmap => pieces(asked.length, false),
+        Op::Write | Op::WriteFua => pieces(asked.length, true),
         _ => 0,
     }
 }

@@ -12,8 +12,7 @@ use std::time::Instant;
 
 use cryptline_engine::{Combined, Fault, Op};
 
-use super::wire::{WireRequest, Work};
-use crate::stats::OperationKind;
+use super::wire::WireRequest;
 
 /// Bytes of one chunk.
 pub const CHUNK: u32 = 256 * 1024;
@@ -47,7 +46,7 @@ pub(super) struct LaneJob<T> {
 
 impl<T> LaneJob<T> {
     pub fn new(asked: WireRequest<T>, started: Option<Instant>) -> Self {
-        let outcome = Combined::new(!matches!(asked.work, Work::Read { .. } | Work::Cache | Work::Flush));
+        let outcome = Combined::new(asked.op.changes());
         Self {
             asked,
             begun: 0,
@@ -64,14 +63,10 @@ impl<T> LaneJob<T> {
 
     /// Tells if it must wait for another turn, or for some of its chunks to end.
     pub fn is_turn_over(&self, begun: u32) -> bool {
-        let is_full = match self.asked.work {
-            // All its buffers are there.
-            Work::Read { whole: true } => return false,
-            // A stream has nothing else to read before the payload is through.
-            work if work.has_payload() => false,
-            _ => self.in_flight >= self.depth(),
-        };
-        is_full || begun >= self.depth()
+        // A stream has nothing else to read before the payload is through.
+        let is_full = !self.asked.op.has_payload() && self.in_flight >= self.depth();
+        // All buffers of a whole read are there.
+        !self.asked.whole && (is_full || begun >= self.depth())
     }
 
     /// Tells if it could begin a chunk.
@@ -84,41 +79,34 @@ impl<T> LaneJob<T> {
     }
 
     fn is_stepped(&self) -> bool {
-        match self.asked.work {
-            Work::Discard { .. } => true,
-            Work::Zero { .. } | Work::Cache => !self.transfers,
+        match self.asked.op {
+            Op::Discard => true,
+            Op::Zero | Op::ZeroUnmap | Op::Cache => !self.transfers,
             _ => false,
         }
     }
 
     /// The chunks for which a read that is wanted whole needs buffers before it begins.
     pub fn reservation(&self) -> Option<u64> {
-        let is_whole = self.asked.work == Work::Read { whole: true };
         let is_long = self.asked.length > u64::from(CHUNK);
-        (is_whole && is_long && self.begun == 0).then(|| self.asked.length.div_ceil(CHUNK.into()))
+        (self.asked.whole && is_long && self.begun == 0).then(|| self.asked.length.div_ceil(CHUNK.into()))
     }
 
     /// Tells if giving up what is in flight leaves the device as it was.
     pub fn only_reads(&self) -> bool {
-        matches!(self.asked.work, Work::Read { .. } | Work::Cache)
+        matches!(self.asked.op, Op::Read | Op::Cache)
     }
 
-    /// Returns what the statistics call it.
-    pub fn kind(&self) -> OperationKind {
-        match self.asked.work {
-            Work::Read { .. } => OperationKind::Read,
-            Work::Cache if self.transfers => OperationKind::Read,
-            Work::Write { .. } | Work::Append { .. } | Work::Zero { .. } => OperationKind::Write,
-            Work::Flush => OperationKind::Flush,
-            Work::Discard { .. } | Work::Cache | Work::Zone(_) => OperationKind::Other,
-        }
+    /// Operation that the statistics count.
+    pub fn counted(&self) -> Op {
+        if self.asked.op == Op::Cache && self.transfers { Op::Read } else { self.asked.op }
     }
 
     /// Length in bytes of the next chunk; `None` when all have begun, or more are not worth it.
     pub fn next_chunk(&self) -> Option<u32> {
         let left = self.asked.length - self.begun;
         // A stream's payload must be received whatever has happened to the first chunks.
-        let is_wanted = !self.outcome.has_failed() || self.asked.work.has_payload();
+        let is_wanted = !self.outcome.has_failed() || self.asked.op.has_payload();
         if left == 0 || self.is_awaited || !is_wanted {
             return None;
         }
@@ -139,31 +127,24 @@ impl<T> LaneJob<T> {
 
     /// Returns what is still to be done before the end, once all chunks are: a flush, asked for or owed, or the action.
     pub fn last(&self) -> Option<Op> {
-        let flush = match self.asked.work {
-            Work::Flush | Work::Discard { durable: true } => true,
-            Work::Zero { durable, .. } => durable && (!self.transfers || self.flush_owed),
-            _ => false,
-        };
-        let last = match self.asked.work {
-            Work::Zone(action) => Some(action.into()),
-            _ => flush.then_some(Op::Flush),
-        };
+        let WireRequest { op, durable, .. } = self.asked;
+        // Zeros that were written are durable, but not what the device had zeroed before.
+        let is_durable = op.is_zero() && self.transfers && !self.flush_owed;
+        let flush = (durable && !is_durable).then_some(Op::Flush);
+        let last = if op.has_range() { flush } else { Some(op) };
         last.filter(|_| !self.outcome.has_failed() && !self.is_last_begun)
     }
 
-    /// Tells if the chunks of a write, of data or of zeros, must be durable each.
-    pub fn writes_durably(&self) -> bool {
-        match self.asked.work {
-            Work::Write { durable } | Work::Append { durable } => durable,
-            Work::Zero { durable, .. } => durable && !self.flush_owed,
-            _ => false,
-        }
+    /// Tells if the zeros that are written must be durable each.
+    pub fn zeros_durably(&self) -> bool {
+        self.asked.durable && !self.flush_owed
     }
 
     /// The device cannot do it by itself after all, as it has said by `fault`: bytes are to be moved, unless that is not
     /// wanted.
     pub fn transfer_instead(&mut self, fault: Fault) -> bool {
-        if let Work::Zero { durable, fast, .. } = self.asked.work {
+        let WireRequest { op, durable, fast, .. } = self.asked;
+        if op.is_zero() {
             let has_zeroed = self.outcome.has_changed() || !fault.is_refusal();
             // What is refused has changed nothing. So what the device has begun is done to its end.
             if fast && !has_zeroed {

@@ -1,6 +1,5 @@
 //! A job between its chunks, without a lane.
 
-use cryptline_engine::ZoneAction;
 use rustix::io::Errno;
 
 use super::*;
@@ -9,26 +8,32 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const EIO: Fault = Fault::Io(Errno::IO);
 
-const READ: Work = Work::Read { whole: false };
-const WHOLE: Work = Work::Read { whole: true };
-const WRITE: Work = Work::Write { durable: false };
-const DURABLE_WRITE: Work = Work::Write { durable: true };
-const APPEND: Work = Work::Append { durable: false };
-const DURABLE_APPEND: Work = Work::Append { durable: true };
-const ZERO: Work = Work::Zero { durable: false, fast: false, may_unmap: false };
-const DURABLE_ZERO: Work = Work::Zero { durable: true, fast: false, may_unmap: false };
-const FAST_ZERO: Work = Work::Zero { durable: false, fast: true, may_unmap: true };
-const DISCARD: Work = Work::Discard { durable: false };
-const DURABLE_DISCARD: Work = Work::Discard { durable: true };
-const RESET: Work = Work::Zone(ZoneAction::Reset);
+const fn of(op: Op) -> WireRequest<()> {
+    WireRequest::new(op, 0, 0)
+}
 
-fn job(work: Work, offset: u64, length: u64) -> LaneJob<()> {
-    LaneJob::new(WireRequest { tag: (), work, offset, length }, None)
+const READ: WireRequest<()> = of(Op::Read);
+const WHOLE: WireRequest<()> = WireRequest { whole: true, ..READ };
+const CACHE: WireRequest<()> = of(Op::Cache);
+const WRITE: WireRequest<()> = of(Op::Write);
+const DURABLE_WRITE: WireRequest<()> = of(Op::WriteFua);
+const APPEND: WireRequest<()> = of(Op::Append);
+const DURABLE_APPEND: WireRequest<()> = of(Op::AppendFua);
+const ZERO: WireRequest<()> = of(Op::Zero);
+const DURABLE_ZERO: WireRequest<()> = WireRequest { durable: true, ..ZERO };
+const FAST_ZERO: WireRequest<()> = WireRequest { fast: true, ..of(Op::ZeroUnmap) };
+const DISCARD: WireRequest<()> = of(Op::Discard);
+const DURABLE_DISCARD: WireRequest<()> = WireRequest { durable: true, ..DISCARD };
+const FLUSH: WireRequest<()> = of(Op::Flush);
+const RESET: WireRequest<()> = of(Op::ZoneReset);
+
+fn job(asked: WireRequest<()>, offset: u64, length: u64) -> LaneJob<()> {
+    LaneJob::new(WireRequest { offset, length, ..asked }, None)
 }
 
 /// A job that moves bytes where the device cannot do it by itself.
-fn moving(work: Work, offset: u64, length: u64) -> LaneJob<()> {
-    LaneJob { transfers: true, ..job(work, offset, length) }
+fn moving(asked: WireRequest<()>, offset: u64, length: u64) -> LaneJob<()> {
+    LaneJob { transfers: true, ..job(asked, offset, length) }
 }
 
 /// The lengths of all its chunks.
@@ -44,18 +49,18 @@ fn chunks(mut job: LaneJob<()>) -> Vec<u64> {
 #[test]
 fn transfer_goes_in_chunks_and_what_the_device_does_by_itself_in_steps_to_their_multiples() {
     let transfers = [READ, WHOLE, WRITE, DURABLE_WRITE, APPEND].map(|work| job(work, 4 * KIB, 600 * KIB));
-    let moved = [ZERO, Work::Cache].map(|work| moving(work, 4 * KIB, 600 * KIB));
+    let moved = [ZERO, CACHE].map(|work| moving(work, 4 * KIB, 600 * KIB));
     for job in transfers.into_iter().chain(moved) {
         assert_eq!(chunks(job), [256 * KIB, 256 * KIB, 88 * KIB]);
     }
-    for work in [ZERO, DISCARD, Work::Cache] {
+    for work in [ZERO, DISCARD, CACHE] {
         assert_eq!(chunks(job(work, 0, 600 * KIB)), [600 * KIB]);
         assert_eq!(chunks(job(work, 64 * MIB - 4 * KIB, 128 * MIB)), [4 * KIB, 64 * MIB, 64 * MIB - 4 * KIB]);
         assert_eq!(chunks(job(work, 128 * MIB, 64 * MIB)), [64 * MIB]);
         assert_eq!(job(work, 3 * MIB, 1 << 40).next_chunk(), Some(61 << 20));
     }
     assert_eq!(job(READ, 0, 1 << 40).next_chunk(), Some(CHUNK));
-    for work in [Work::Flush, RESET] {
+    for work in [FLUSH, RESET] {
         assert!(chunks(job(work, 0, 0)).is_empty());
     }
 }
@@ -97,7 +102,7 @@ fn turn_is_as_long_as_others_can_bear_it() {
     };
     // All buffers of it are reserved.
     assert!(!over(WHOLE, false, 100, 100));
-    for (work, transfers) in [(READ, false), (ZERO, true), (Work::Cache, true)] {
+    for (work, transfers) in [(READ, false), (ZERO, true), (CACHE, true)] {
         assert_eq!([0, 7, 8, 9].map(|in_flight| over(work, transfers, in_flight, 0)), [false, false, true, true]);
         assert_eq!([0, 7, 8, 9].map(|begun| over(work, transfers, 0, begun)), [false, false, true, true]);
     }
@@ -106,7 +111,7 @@ fn turn_is_as_long_as_others_can_bear_it() {
         assert_eq!([0, 8, 100].map(|in_flight| over(work, false, in_flight, 7)), [false; 3]);
         assert_eq!([0, 100].map(|in_flight| over(work, false, in_flight, 8)), [true; 2]);
     }
-    for work in [DISCARD, ZERO, Work::Cache] {
+    for work in [DISCARD, ZERO, CACHE] {
         assert_eq!(
             [(0, 0), (1, 0), (0, 1)].map(|(flying, begun)| over(work, false, flying, begun)),
             [false, true, true]
@@ -117,10 +122,10 @@ fn turn_is_as_long_as_others_can_bear_it() {
 #[test]
 fn job_can_begin_as_many_chunks_as_fit_beside_each_other() {
     let ready = |work, transfers, in_flight| LaneJob { transfers, in_flight, ..job(work, 0, 1 << 30) }.is_ready();
-    for (work, transfers) in [(READ, false), (WHOLE, false), (WRITE, false), (ZERO, true), (Work::Cache, true)] {
+    for (work, transfers) in [(READ, false), (WHOLE, false), (WRITE, false), (ZERO, true), (CACHE, true)] {
         assert_eq!([0, 1, 7, 8, 9].map(|flying| ready(work, transfers, flying)), [true, true, true, false, false]);
     }
-    for (work, transfers) in [(DISCARD, false), (DISCARD, true), (ZERO, false), (Work::Cache, false)] {
+    for (work, transfers) in [(DISCARD, false), (DISCARD, true), (ZERO, false), (CACHE, false)] {
         assert_eq!([0, 1, 2].map(|flying| ready(work, transfers, flying)), [true, false, false]);
     }
 }
@@ -138,30 +143,22 @@ fn only_a_long_read_that_is_wanted_whole_reserves_its_buffers_before_it_begins()
 }
 
 #[test]
-fn kinds_of_work_are_told_apart() {
-    let kinds = [
-        (READ, OperationKind::Read, true),
-        (WHOLE, OperationKind::Read, true),
-        (Work::Cache, OperationKind::Other, true),
-        (WRITE, OperationKind::Write, false),
-        (APPEND, OperationKind::Write, false),
-        (ZERO, OperationKind::Write, false),
-        (DISCARD, OperationKind::Other, false),
-        (RESET, OperationKind::Other, false),
-        (Work::Flush, OperationKind::Flush, false),
-    ];
-    for (work, kind, only_reads) in kinds {
-        let job = job(work, 0, 0);
-        assert_eq!((job.kind() as usize, job.only_reads()), (kind as usize, only_reads), "{work:?}");
+fn cache_that_the_device_does_not_have_counts_as_a_read() {
+    for (job, counted) in
+        [(job(CACHE, 0, 0), Op::Cache), (moving(CACHE, 0, 0), Op::Read), (moving(ZERO, 0, 0), Op::Zero)]
+    {
+        assert_eq!(job.counted(), counted);
     }
-    assert_eq!(moving(Work::Cache, 0, 0).kind() as usize, OperationKind::Read as usize);
+    for asked in [READ, WHOLE, CACHE, WRITE, APPEND, ZERO, DISCARD, RESET, FLUSH] {
+        assert_eq!(job(asked, 0, 0).only_reads(), [READ, WHOLE, CACHE].contains(&asked), "{asked:?}");
+    }
 }
 
 #[test]
 fn refusal_of_a_part_is_a_refusal_of_the_whole_only_where_nothing_was_changed() {
     let refused = Fault::NotSupported;
-    for work in [READ, WHOLE, Work::Cache, Work::Flush, WRITE, APPEND, ZERO, DISCARD, RESET] {
-        let changes = !matches!(work, Work::Read { .. } | Work::Cache | Work::Flush);
+    for work in [READ, WHOLE, CACHE, FLUSH, WRITE, APPEND, ZERO, DISCARD, RESET] {
+        let changes = ![READ, WHOLE, CACHE, FLUSH].contains(&work);
         let mut job = job(work, 0, MIB);
         job.outcome.add(Ok(()));
         job.fail(refused);
@@ -190,12 +187,12 @@ fn flush_comes_last_where_durability_was_asked_for_and_the_chunks_did_not_bring_
         (WRITE, "nothing", "nothing"),
         (DURABLE_WRITE, "nothing", "nothing"),
         (DURABLE_APPEND, "nothing", "nothing"),
-        (Work::Cache, "nothing", "nothing"),
+        (CACHE, "nothing", "nothing"),
         (ZERO, "nothing", "nothing"),
         (DURABLE_ZERO, "flush", "nothing"),
         (DISCARD, "nothing", "nothing"),
         (DURABLE_DISCARD, "flush", "flush"),
-        (Work::Flush, "flush", "flush"),
+        (FLUSH, "flush", "flush"),
         (RESET, "reset", "reset"),
     ];
     for (work, by_the_device, by_transfers) in cases {
@@ -214,22 +211,10 @@ fn flush_comes_last_where_durability_was_asked_for_and_the_chunks_did_not_bring_
 }
 
 #[test]
-fn chunks_are_durable_where_no_flush_follows() {
-    for (work, durable) in [
-        (READ, false),
-        (Work::Flush, false),
-        (WRITE, false),
-        (APPEND, false),
-        (ZERO, false),
-        (DURABLE_DISCARD, false),
-        (DURABLE_WRITE, true),
-        (DURABLE_APPEND, true),
-        (DURABLE_ZERO, true),
-    ] {
-        assert_eq!(job(work, 0, MIB).writes_durably(), durable, "{work:?}");
-    }
+fn zeros_are_written_durably_where_no_flush_follows() {
+    assert_eq!([ZERO, DURABLE_ZERO].map(|asked| job(asked, 0, MIB).zeros_durably()), [false, true]);
     let owing = LaneJob { transfers: true, flush_owed: true, ..job(DURABLE_ZERO, 0, MIB) };
-    assert!(!owing.writes_durably());
+    assert!(!owing.zeros_durably());
 }
 
 #[test]
@@ -245,7 +230,7 @@ fn zeroing_that_the_device_cannot_do_is_written_unless_it_is_to_be_fast_and_noth
         (FAST_ZERO, false, refused, false, false),
         (FAST_ZERO, true, refused, true, false),
         (FAST_ZERO, false, partly, true, false),
-        (Work::Cache, false, refused, true, false),
+        (CACHE, false, refused, true, false),
     ];
     for (work, was_begun, fault, is_written, flush_owed) in cases {
         let mut job = job(work, 0, MIB);

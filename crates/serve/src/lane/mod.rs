@@ -57,7 +57,7 @@ pub use self::job::CHUNK;
 pub use self::orders::Orders;
 pub use self::poll::{Poll, Why};
 pub use self::tally::Tally;
-pub use self::wire::{Brought, JobId, LaneRoom, Wire, WireInput, WireRequest, Work, WriteChunk};
+pub use self::wire::{Brought, JobId, LaneRoom, Wire, WireInput, WireRequest, WriteChunk};
 
 /// Requests of one lane served at a time.
 pub const JOBS_MAX: usize = 64;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::wire::Work;
+use cryptline_engine::Op;
 
 /// Sums over a lane's requests. Only its own thread has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,11 +35,11 @@ impl Tally {
     }
 
     /// Counts a request that is over.
-    pub(super) fn add(&mut self, work: Work, length: u64, failed: bool) {
-        match work {
+    pub(super) fn add(&mut self, op: Op, length: u64, failed: bool) {
+        match op {
             _ if failed => self.errors += 1,
-            Work::Read { .. } => self.read += length,
-            work if work.has_payload() => self.written += length,
+            Op::Read => self.read += length,
+            op if op.has_payload() => self.written += length,
             _ => {}
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cryptline_engine::base::RamDevice;
-use cryptline_engine::{BackendChoice, Buffer, Fault, Gate, Ring};
+use cryptline_engine::{BackendChoice, Buffer, Fault, Gate, Op, Ring};
 
 use super::*;
 
@@ -23,12 +23,7 @@ impl Wire for Insatiable {
     type Tag = ();
 
     fn take(&mut self, _room: &LaneRoom) -> Option<WireInput<()>> {
-        std::mem::take(&mut self.has_asked).then_some(WireInput::Asked(WireRequest {
-            tag: (),
-            work: Work::Flush,
-            offset: 0,
-            length: 0,
-        }))
+        std::mem::take(&mut self.has_asked).then_some(WireInput::Asked(WireRequest::new(Op::Flush, 0, 0)))
     }
 
     fn bring(&mut self, (): (), _chunk: WriteChunk, _room: &LaneRoom) -> Brought {

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use cryptline_engine::{Arena, Buffer, Fault, Ring, ZoneAction};
+use cryptline_engine::{Arena, Buffer, Fault, Op, Ring};
 
 use super::{CHUNK, SMALL};
-use crate::stats::OperationKind;
 
 /// A front's protocol as a lane sees it.
 ///
@@ -95,65 +94,41 @@ pub trait Wire {
 }
 
 /// A request as a wire takes it.
-#[derive(Clone, Copy, Debug)]
+///
+/// What the device does by itself goes step by step. A device that cannot discard keeps the data, since that is advice;
+/// where it cannot zero, zeros are written; where it cannot cache, bytes are read and forgotten, which warms the caches
+/// below. An append has at most [`CHUNK`] bytes, and [`Wire::placed`] is told where they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireRequest<T> {
     /// The wire's own mark.
     pub tag: T,
-    /// Work to do.
-    pub work: Work,
+    /// Operation to carry out.
+    pub op: Op,
+    /// Of a discard or a zeroing: it ends only once its effect is durable. A write says so by its operation.
+    pub durable: bool,
+    /// Of a zeroing: it fails with [`Fault::NotSupported`] rather than write zeros.
+    pub fast: bool,
+    /// Of a read: the wire keeps all its buffers until the end. So the lane begins it only when there are buffers for all
+    /// of it: two such reads must not each wait for the other's.
+    pub whole: bool,
     /// Where on the device, in bytes.
     pub offset: u64,
-    /// Bytes; 0 for a flush. A request of no bytes ends at once, and a read of none is given nothing.
+    /// Bytes; 0 for an operation without a range. A request of no bytes ends at once, and a read of none is given nothing.
     pub length: u64,
 }
 
-/// How a request is served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// Read.
-    Read {
-        /// The wire keeps all its buffers until the end. So the lane begins it only when there are buffers
-        /// for all of it: two such reads must not each wait for the other's.
-        whole: bool,
-    },
-    /// The device brings the bytes nearer, step by step. Where it cannot, they are read and forgotten, which warms the
-    /// caches below.
-    Cache,
-    /// Write the bytes that the wire brings.
-    Write {
-        /// Set if it ends only once the bytes are durable.
-        durable: bool,
-    },
-    /// The device zeroes by itself, step by step. Where it cannot, zeros are written.
-    Zero {
-        /// Set if it ends only once the zeros are durable.
-        durable: bool,
-        /// Rather fail with [`Fault::NotSupported`] than write zeros.
-        fast: bool,
-        /// The range may become a hole.
-        may_unmap: bool,
-    },
-    /// Discard, step by step. Advice: a device that cannot keeps the data.
-    Discard {
-        /// Set if it ends only once its effect is durable.
-        durable: bool,
-    },
-    /// Flush.
-    Flush,
-    /// Write the bytes that the wire brings, at most [`CHUNK`], at the write pointer of the zone that starts at the
-    /// offset. [`Wire::placed`] is told where that was.
-    Append {
-        /// Set if it ends only once the bytes are durable.
-        durable: bool,
-    },
-    /// Change the zone that starts at the offset. A request of no bytes.
-    Zone(ZoneAction),
-}
+impl WireRequest<()> {
+    /// A request without a mark, which is neither durable nor fast nor whole.
+    #[must_use]
+    pub const fn new(op: Op, offset: u64, length: u64) -> Self {
+        Self { tag: (), op, durable: false, fast: false, whole: false, offset, length }
+    }
 
-impl Work {
-    /// Tells if the wire brings the bytes.
-    pub(super) fn has_payload(self) -> bool {
-        matches!(self, Self::Write { .. } | Self::Append { .. })
+    /// The same with a mark.
+    #[must_use]
+    pub fn tagged<T>(self, tag: T) -> WireRequest<T> {
+        let Self { tag: (), op, durable, fast, whole, offset, length } = self;
+        WireRequest { tag, op, durable, fast, whole, offset, length }
     }
 }
 
@@ -162,8 +137,9 @@ impl Work {
 pub enum WireInput<T> {
     /// A request. Taken only while the room [has a job](Room::has_job).
     Asked(WireRequest<T>),
-    /// A request of this kind, for the device of this number, that may not be carried out; the wire has answered it.
-    Refused(usize, OperationKind),
+    /// A request for the device of this number that may not be carried out; the wire has answered it. Its operation, where
+    /// a device has such a one.
+    Refused(usize, Option<Op>),
     /// The bytes that [`Wire::bring`] has put off; `None` when they will never come.
     Bytes(JobId, Option<Buffer>),
 }

@@ -7,8 +7,7 @@ use rustix::io::Errno;
 
 use super::Lane;
 use super::job::LaneJob;
-use super::wire::{Brought, JobId, Wire, WireInput, WireRequest, Work, WriteChunk};
-use crate::stats::OperationKind;
+use super::wire::{Brought, JobId, Wire, WireInput, WireRequest, WriteChunk};
 
 /// Chunks of long jobs begun between two looks for the peer: 2 MiB of them.
 const CHUNKS_UNWATCHED: u32 = 8;
@@ -32,30 +31,30 @@ impl<W: Wire> Lane<W> {
             match self.wire.take(&self.room) {
                 Some(WireInput::Asked(asked)) => self.begin(asked),
                 Some(WireInput::Bytes(job, data)) => self.bytes_came(job, data),
-                Some(WireInput::Refused(device, kind)) => self.refused(device, kind),
+                Some(WireInput::Refused(device, op)) => self.refused(device, op),
                 None => break,
             }
         }
     }
 
-    fn refused(&mut self, device: usize, kind: OperationKind) {
+    fn refused(&mut self, device: usize, op: Option<Op>) {
         self.tally.errors += 1;
         if let Some(meter) = self.meters.get(device) {
-            meter.record(kind, 0, Duration::ZERO, true);
+            meter.record(op, 0, Duration::ZERO, true);
         }
     }
 
     fn begin(&mut self, asked: WireRequest<W::Tag>) {
-        let work = asked.work;
+        let op = asked.op;
         let job = LaneJob::new(asked, (!self.meters.is_empty()).then(Instant::now));
         let Ok(index) = self.jobs.insert(job) else {
             unreachable!("a wire takes requests only while the room has a job")
         };
         self.room.jobs_left -= 1;
-        match work {
-            Work::Flush | Work::Zone(_) => self.advance(index),
+        match op {
+            op if !op.has_range() => self.advance(index),
             // What a stream sends next is this payload, and its first bytes may be here already.
-            Work::Write { .. } | Work::Append { .. } => self.continue_write(index),
+            op if op.has_payload() => self.continue_write(index),
             _ => self.wait_for_turn(index),
         }
     }
@@ -73,10 +72,9 @@ impl<W: Wire> Lane<W> {
             return;
         };
         job.is_awaited = false;
-        let durable = job.writes_durably();
         match data {
             Some(data) => {
-                let request = payload(job.asked.work, data, durable);
+                let request = Request::transfer(job.asked.op, 0, data, 0);
                 self.begin_chunk(index, request);
                 self.continue_write(index);
             }
@@ -197,17 +195,13 @@ impl<W: Wire> Lane<W> {
         let Some(job) = self.jobs.get_mut(index) else {
             return Begin::Later;
         };
-        let durable = job.writes_durably();
-        let request = match job.asked.work {
-            Work::Discard { .. } => Request::new(Op::Discard, 0, len.into(), 0),
-            Work::Zero { may_unmap, .. } if !job.transfers => Request::new(Op::zero(may_unmap), 0, len.into(), 0),
-            Work::Cache if !job.transfers => Request::new(Op::Cache, 0, len.into(), 0),
-            work if work.has_payload() => {
+        let request = match job.asked.op {
+            op if op.has_payload() => {
                 let chunk = WriteChunk { job: JobId(index), at: job.begun, len: len as usize };
                 match self.wire.bring(job.asked.tag, chunk, &self.room) {
                     Brought::Now(data) => {
                         debug_assert!(data.len() <= chunk.len, "a chunk, or the front of one");
-                        payload(work, data, durable)
+                        Request::transfer(op, 0, data, 0)
                     }
                     Brought::NoRoom => return Begin::NoRoom,
                     Brought::Later => {
@@ -221,20 +215,20 @@ impl<W: Wire> Lane<W> {
                     }
                 }
             }
-            work => {
-                let lent = match work {
-                    Work::Read { .. } => self.wire.lend(job.asked.tag, job.begun, len as usize),
+            op if op != Op::Read && !job.transfers => Request::new(op, 0, len.into(), 0),
+            op => {
+                let lent = match op {
+                    Op::Read => self.wire.lend(job.asked.tag, job.begun, len as usize),
                     _ => None,
                 };
                 let Some(mut buffer) = lent.or_else(|| self.room.buffer(len as usize)) else {
                     return Begin::NoRoom;
                 };
-                match work {
-                    Work::Zero { .. } => {
-                        buffer.fill(0);
-                        Request::write(0, buffer, durable, 0)
-                    }
-                    _ => Request::read(0, buffer, 0),
+                if op.is_zero() {
+                    buffer.fill(0);
+                    Request::write(0, buffer, job.zeros_durably(), 0)
+                } else {
+                    Request::read(0, buffer, 0)
                 }
             }
         };
@@ -246,7 +240,7 @@ impl<W: Wire> Lane<W> {
             return;
         };
         let request = Request { offset: job.asked.offset + job.begun, token: index as u64, ..request };
-        debug_assert!(job.begun == 0 || !matches!(job.asked.work, Work::Append { .. }), "an append in one piece");
+        debug_assert!(job.begun == 0 || !job.asked.op.is_append(), "an append in one piece");
         if request.len > job.asked.length - job.begun {
             // A wire that brings more than it was asked for must not write behind the request.
             job.cut_short(Fault::Io(Errno::IO));
@@ -296,7 +290,7 @@ impl<W: Wire> Lane<W> {
             (_, Err(fault)) => job.fail(fault),
         }
         match (request.op, request.data, result) {
-            (Op::Read, Some(data), Ok(())) if matches!(job.asked.work, Work::Read { .. }) => {
+            (Op::Read, Some(data), Ok(())) if job.asked.op == Op::Read => {
                 let last = job.is_done() && !job.outcome.has_failed();
                 let at = request.offset - job.asked.offset;
                 self.wire.give(job.asked.tag, at, data, last);
@@ -335,20 +329,12 @@ impl<W: Wire> Lane<W> {
 
     fn end(&mut self, job: &LaneJob<W::Tag>) {
         let result = job.outcome.result();
-        let (work, length) = (job.asked.work, job.asked.length);
-        self.tally.add(work, length, result.is_err());
+        let WireRequest { op, length, .. } = job.asked;
+        self.tally.add(op, length, result.is_err());
         let meter = self.meters.get(self.wire.device(job.asked.tag));
         if let (Some(meter), Some(started)) = (meter, job.started) {
-            meter.record(job.kind(), length, started.elapsed(), result.is_err());
+            meter.record(Some(job.counted()), length, started.elapsed(), result.is_err());
         }
         self.wire.end(job.asked.tag, result);
-    }
-}
-
-/// Returns the request that writes the bytes that a wire has brought.
-fn payload(work: Work, data: Buffer, durable: bool) -> Request {
-    match work {
-        Work::Append { .. } => Request::zone_append(0, data, durable, 0),
-        _ => Request::write(0, data, durable, 0),
     }
 }

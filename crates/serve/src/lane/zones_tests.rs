@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cryptline_engine::base::{RamDevice, ZonedDevice};
 use cryptline_engine::layer::zoned;
 use cryptline_engine::zone::ZoneLayout;
-use cryptline_engine::{BackendChoice, Buffer, Fault, Gate, Ring, Zone, ZoneAction, ZoneCondition};
+use cryptline_engine::{BackendChoice, Buffer, Fault, Gate, Op, Ring, Zone, ZoneCondition};
 
 use super::*;
 
@@ -15,7 +15,7 @@ const ZONE: u64 = 1 << 20;
 /// Asks for one thing after the other, and keeps how each ended.
 #[derive(Default)]
 struct Script {
-    asks: VecDeque<(Work, u64, u64)>,
+    asks: VecDeque<(Op, u64, u64)>,
     is_busy: bool,
     place: Option<u64>,
     ends: Vec<(Option<u64>, Result<(), Fault>)>,
@@ -31,9 +31,9 @@ impl Wire for Script {
         if self.is_busy || !room.has_job() {
             return None;
         }
-        let (work, offset, length) = self.asks.pop_front()?;
+        let (op, offset, length) = self.asks.pop_front()?;
         self.is_busy = true;
-        Some(WireInput::Asked(WireRequest { tag: (), work, offset, length }))
+        Some(WireInput::Asked(WireRequest::new(op, offset, length)))
     }
 
     fn bring(&mut self, (): (), chunk: WriteChunk, room: &LaneRoom) -> Brought {
@@ -74,7 +74,7 @@ impl Wire for Script {
 }
 
 /// How each of them ends, with the place of an append.
-fn ends_of(gate: &Gate, asks: &[(Work, u64, u64)]) -> Vec<(Option<u64>, Result<(), Fault>)> {
+fn ends_of(gate: &Gate, asks: &[(Op, u64, u64)]) -> Vec<(Option<u64>, Result<(), Fault>)> {
     let open = |_: &mut Ring| Ok(Script { asks: asks.iter().copied().collect(), ..Script::default() });
     let orders = Arc::new(Orders::default());
     let mut lane = Lane::new(gate, BackendChoice::Syscalls, orders, None, open).unwrap();
@@ -91,9 +91,7 @@ fn zones() -> Gate {
 
 #[test]
 fn requests_go_on_while_the_wire_has_work_of_its_own() {
-    let open = |_: &mut Ring| {
-        Ok(Script { asks: [(Work::Append { durable: false }, 0, 4096)].into(), own_work: 1000, ..Script::default() })
-    };
+    let open = |_: &mut Ring| Ok(Script { asks: [(Op::Append, 0, 4096)].into(), own_work: 1000, ..Script::default() });
     let orders = Arc::new(Orders::default());
     let mut lane = Lane::new(&zones(), BackendChoice::Syscalls, orders, None, open).unwrap();
     lane.run().unwrap();
@@ -104,14 +102,13 @@ fn requests_go_on_while_the_wire_has_work_of_its_own() {
 #[test]
 fn append_tells_where_its_bytes_are() {
     let gate = zones();
-    let append = |durable| Work::Append { durable };
     let asks = [
-        (append(false), ZONE, 8192),
-        (append(true), ZONE, 4096),
-        (Work::Write { durable: false }, ZONE + 12288, 4096),
-        (append(false), ZONE, 4096),
+        (Op::Append, ZONE, 8192),
+        (Op::AppendFua, ZONE, 4096),
+        (Op::Write, ZONE + 12288, 4096),
+        (Op::Append, ZONE, 4096),
         // No zone starts there.
-        (append(false), ZONE + 4096, 4096),
+        (Op::Append, ZONE + 4096, 4096),
     ];
     let ends = ends_of(&gate, &asks);
     assert_eq!(
@@ -129,16 +126,15 @@ fn append_tells_where_its_bytes_are() {
 #[test]
 fn actions_change_the_zone_that_they_name() {
     let gate = zones();
-    let append = Work::Append { durable: false };
     let asks = [
-        (append, 0, 4096),
-        (Work::Zone(ZoneAction::Finish), ZONE, 0),
-        (append, ZONE, 4096),
-        (Work::Zone(ZoneAction::Open), 2 * ZONE, 0),
-        (append, 3 * ZONE, 4096),
-        (Work::Zone(ZoneAction::Reset), 0, 0),
-        (Work::Zone(ZoneAction::Close), 3 * ZONE, 0),
-        (Work::Zone(ZoneAction::Close), 100 * ZONE, 0),
+        (Op::Append, 0, 4096),
+        (Op::ZoneFinish, ZONE, 0),
+        (Op::Append, ZONE, 4096),
+        (Op::ZoneOpen, 2 * ZONE, 0),
+        (Op::Append, 3 * ZONE, 4096),
+        (Op::ZoneReset, 0, 0),
+        (Op::ZoneClose, 3 * ZONE, 0),
+        (Op::ZoneClose, 100 * ZONE, 0),
     ];
     let failed: Vec<_> = ends_of(&gate, &asks)
         .into_iter()
@@ -153,7 +149,7 @@ fn actions_change_the_zone_that_they_name() {
         report.map(|zone| zone.condition),
         [ZoneCondition::Empty, ZoneCondition::Full, ZoneCondition::ExplicitOpen, ZoneCondition::Closed,]
     );
-    assert!(ends_of(&gate, &[(Work::Zone(ZoneAction::ResetAll), 0, 0)])[0].1.is_ok());
+    assert!(ends_of(&gate, &[(Op::ZoneResetAll, 0, 0)])[0].1.is_ok());
     assert_eq!(gate.report_zones(0, &mut report), Ok(4));
     assert!(report.iter().all(|zone| zone.condition == ZoneCondition::Empty));
 }

@@ -2,7 +2,7 @@
 //!
 //! Source: Linux's include/uapi/linux/ublk_cmd.h and Documentation/block/ublk.rst.
 
-use cryptline_engine::ZoneAction;
+use cryptline_engine::Op;
 
 /// Commands to the driver.
 pub(super) mod command {
@@ -195,13 +195,8 @@ impl Zones {
 /// Request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UblkOperation {
-    Read,
-    Write,
-    Flush,
-    Discard,
-    Zero,
-    Append,
-    Zone(ZoneAction),
+    /// One for the device.
+    Device(Op),
     /// A report of zones.
     Report,
     Unknown,
@@ -212,7 +207,6 @@ pub(super) enum UblkOperation {
 pub(super) struct IoDescriptor {
     pub operation: UblkOperation,
     pub durable: bool,
-    pub may_unmap: bool,
     /// Bytes.
     pub offset: Option<u64>,
     /// Bytes.
@@ -230,24 +224,25 @@ impl IoDescriptor {
         let flags = u32::from_ne_bytes([o0, o1, o2, o3]);
         let start = rest.first_chunk().map_or(u64::MAX, |at| u64::from_ne_bytes(*at));
         let count = u32::from_ne_bytes([s0, s1, s2, s3]);
+        let durable = flags & Self::FUA != 0;
+        let op = match flags & 0xff {
+            0 => Some(Op::Read),
+            1 => Some(Op::write(durable)),
+            2 => Some(Op::Flush),
+            3 => Some(Op::Discard),
+            5 => Some(Op::zero(flags & Self::NO_UNMAP == 0)),
+            10 => Some(Op::ZoneOpen),
+            11 => Some(Op::ZoneClose),
+            12 => Some(Op::ZoneFinish),
+            13 => Some(Op::append(durable)),
+            14 => Some(Op::ZoneResetAll),
+            15 => Some(Op::ZoneReset),
+            _ => None,
+        };
+        let other = if flags & 0xff == 18 { UblkOperation::Report } else { UblkOperation::Unknown };
         Self {
-            operation: match flags & 0xff {
-                0 => UblkOperation::Read,
-                1 => UblkOperation::Write,
-                2 => UblkOperation::Flush,
-                3 => UblkOperation::Discard,
-                5 => UblkOperation::Zero,
-                10 => UblkOperation::Zone(ZoneAction::Open),
-                11 => UblkOperation::Zone(ZoneAction::Close),
-                12 => UblkOperation::Zone(ZoneAction::Finish),
-                13 => UblkOperation::Append,
-                14 => UblkOperation::Zone(ZoneAction::ResetAll),
-                15 => UblkOperation::Zone(ZoneAction::Reset),
-                18 => UblkOperation::Report,
-                _ => UblkOperation::Unknown,
-            },
-            durable: flags & Self::FUA != 0,
-            may_unmap: flags & Self::NO_UNMAP == 0,
+            operation: op.map_or(other, UblkOperation::Device),
+            durable,
             offset: start.checked_mul(512),
             length: u64::from(count) * 512,
             zones: count,
@@ -313,7 +308,7 @@ mod tests {
         bytes[4..8].copy_from_slice(&8_u32.to_ne_bytes());
         bytes[8..16].copy_from_slice(&16_u64.to_ne_bytes());
         let write = IoDescriptor::parse(&bytes);
-        assert_eq!((write.operation, write.durable), (UblkOperation::Write, true));
+        assert_eq!((write.operation, write.durable), (UblkOperation::Device(Op::WriteFua), true));
         assert_eq!((write.offset, write.length), (Some(8192), 4096));
         bytes[0] = 18;
         let report = IoDescriptor::parse(&bytes);

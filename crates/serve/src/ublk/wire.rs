@@ -21,15 +21,14 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use cryptline_engine::{Arena, Buffer, Fault, Gate, Ring};
+use cryptline_engine::{Arena, Buffer, Fault, Gate, Op, Ring};
 use cryptline_sys::{Io, RequestSource, UblkDevice, UblkPayload, UblkQueue};
 use rustix::io::Errno;
 
 use super::OnFailure;
 use super::abi::{IoDescriptor, UblkOperation};
 use super::zones::ReportInProgress;
-use crate::lane::{Brought, LaneRoom, Wire, WireInput, WireRequest, Work, WriteChunk};
-use crate::stats::OperationKind;
+use crate::lane::{Brought, LaneRoom, Wire, WireInput, WireRequest, WriteChunk};
 
 /// State of a tag.
 #[derive(Default)]
@@ -111,29 +110,26 @@ impl UblkWire {
     }
 
     /// Returns what a request asks for, if it may.
-    fn judge(&self, asked: &IoDescriptor) -> Result<(Work, u64), Errno> {
-        let durable = asked.durable;
-        let work = match asked.operation {
-            UblkOperation::Read => Work::Read { whole: false },
-            UblkOperation::Write => Work::Write { durable },
-            UblkOperation::Append => Work::Append { durable },
-            UblkOperation::Flush => return Ok((Work::Flush, 0)),
-            UblkOperation::Discard => Work::Discard { durable },
-            UblkOperation::Zero => Work::Zero { durable, fast: false, may_unmap: asked.may_unmap },
-            UblkOperation::Zone(action) => Work::Zone(action),
-            UblkOperation::Report | UblkOperation::Unknown => return Err(Errno::OPNOTSUPP),
+    fn judge(&self, asked: &IoDescriptor) -> Result<WireRequest<()>, Errno> {
+        let UblkOperation::Device(op) = asked.operation else {
+            return Err(Errno::OPNOTSUPP);
         };
+        if op == Op::Flush {
+            return Ok(WireRequest::new(op, 0, 0));
+        }
         let offset = asked.offset.ok_or(Errno::INVAL)?;
         let end = offset.checked_add(asked.length).ok_or(Errno::INVAL)?;
-        let is_too_long = has_data(work) && asked.length > self.queue.buffer_len() as u64;
+        let is_too_long = op.moves_data() && asked.length > self.queue.buffer_len() as u64;
         let is_odd = !offset.is_multiple_of(self.block) || !end.is_multiple_of(self.block);
         if end > self.gate.size() || is_too_long || is_odd {
             return Err(Errno::INVAL);
         }
-        if self.read_only && !matches!(work, Work::Read { .. }) {
+        if self.read_only && op != Op::Read {
             return Err(Errno::PERM);
         }
-        Ok((work, offset))
+        let length = if op.has_range() { asked.length } else { 0 };
+        let durable = asked.durable && !op.moves_data();
+        Ok(WireRequest { durable, ..WireRequest::new(op, offset, length) })
     }
 
     /// Returns what goes to the kernel with a tag. A tag has no buffer where its last request was a write.
@@ -175,7 +171,7 @@ impl UblkWire {
     }
 
     /// A request that the lane is to serve, if it is to, or the result of one that is not served.
-    fn asked(&mut self, tag: u16) -> Result<Option<WireRequest<u16>>, (i32, OperationKind)> {
+    fn asked(&mut self, tag: u16) -> Result<Option<WireRequest<u16>>, (i32, Option<Op>)> {
         let asked = IoDescriptor::parse(&self.queue.descriptor(tag));
         let slot = &mut self.slots[usize::from(tag)];
         (slot.sector, slot.failed) = (0, None);
@@ -185,14 +181,13 @@ impl UblkWire {
             self.reports.push_back(report);
             return Ok(None);
         }
-        let (work, offset) = self.judge(&asked).map_err(|error| (negative(error), kind_of(asked.operation)))?;
-        let counted = if has_data(work) { asked.length } else { 0 };
+        let judged = self.judge(&asked).map_err(|error| {
+            let op = if let UblkOperation::Device(op) = asked.operation { Some(op) } else { None };
+            (negative(error), op)
+        })?;
+        let counted = if judged.op.moves_data() { judged.length } else { 0 };
         self.slots[usize::from(tag)].length = count(counted);
-        let length = match work {
-            Work::Flush | Work::Zone(_) => 0,
-            _ => asked.length,
-        };
-        Ok(Some(WireRequest { tag, work, offset, length }))
+        Ok(Some(judged.tagged(tag)))
     }
 
     /// Makes a little more of the first report.
@@ -222,21 +217,6 @@ fn touch(arena: &Arc<Arena>) {
         buffer
     });
     drop(all.collect::<Vec<_>>());
-}
-
-/// Kind of a request, as the statistics count it.
-fn kind_of(operation: UblkOperation) -> OperationKind {
-    match operation {
-        UblkOperation::Read => OperationKind::Read,
-        UblkOperation::Write | UblkOperation::Append | UblkOperation::Zero => OperationKind::Write,
-        UblkOperation::Flush => OperationKind::Flush,
-        _ => OperationKind::Other,
-    }
-}
-
-/// Tells if bytes go one way or the other.
-fn has_data(work: Work) -> bool {
-    matches!(work, Work::Read { .. } | Work::Write { .. } | Work::Append { .. })
 }
 
 /// An error, as a result.
@@ -269,10 +249,10 @@ impl Wire for UblkWire {
             match self.asked(tag) {
                 Ok(Some(asked)) => return Some(WireInput::Asked(asked)),
                 Ok(None) => {}
-                Err((result, kind)) => {
+                Err((result, op)) => {
                     self.slots[usize::from(tag)].result = result;
                     self.ready.push_back(tag);
-                    return Some(WireInput::Refused(0, kind));
+                    return Some(WireInput::Refused(0, op));
                 }
             }
         }

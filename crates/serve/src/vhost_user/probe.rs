@@ -16,6 +16,7 @@ use super::config::SectorLimits;
 use super::inflight::size_of_queue;
 use super::queue::{DescriptorChain, PackedRing, RingError, SplitRing, Virtqueue, VirtqueueLayout};
 use super::request::{RequestVerdict, judge};
+use crate::lane::WireRequest;
 
 const MEMORY: u64 = 1 << 16;
 const GUEST: u64 = 0x10_0000;
@@ -147,7 +148,7 @@ impl FeatureProbe {
     /// Does with a request what a wire does.
     fn judge(&self, chain: &DescriptorChain) -> Result<(), RingError> {
         let verdict = judge(chain, &self.memory, &self.limits)?;
-        let RequestVerdict::Serve { offset, length, .. } = verdict else {
+        let RequestVerdict::Serve(WireRequest { offset, length, .. }) = verdict else {
             return Ok(());
         };
         let end = offset.checked_add(length);

@@ -7,12 +7,12 @@
 //!
 //! The layout is free: a header may be cut into any segments and share one with the data.
 
+use cryptline_engine::Op;
 use cryptline_sys::GuestMemory;
 
 use super::config::{SERIAL, SectorLimits, TRANSFER_MAX};
 use super::queue::{DescriptorChain, RingError};
-use crate::lane::Work;
-use crate::stats::OperationKind;
+use crate::lane::WireRequest;
 
 pub(super) const SECTOR: u64 = 512;
 const HEADER: usize = 16;
@@ -42,16 +42,12 @@ pub(super) enum RequestStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestVerdict {
     /// The lane serves it.
-    Serve {
-        work: Work,
-        offset: u64,
-        length: u64,
-    },
+    Serve(WireRequest<()>),
     /// The disk's name is written to the chain.
     Identify {
         length: usize,
     },
-    Refuse(RequestStatus, OperationKind),
+    Refuse(RequestStatus, Option<Op>),
 }
 
 /// Where the data of a write begins among the readable bytes.
@@ -75,14 +71,10 @@ pub(super) fn judge(
     let (to_device, to_driver) = (readable - DATA_AT, writable - 1);
     let refuse = |status| Ok(RequestVerdict::Refuse(status, counted_as(kind)));
     match kind {
-        kind::IN => Ok(transfer(kind, Work::Read { whole: false }, sector, to_driver, limits)),
+        kind::IN => Ok(transfer(kind, Op::Read, sector, to_driver, limits)),
         kind::OUT | kind::DISCARD | kind::WRITE_ZEROES if limits.read_only => refuse(RequestStatus::IoError),
-        kind::OUT => {
-            let durable = limits.writes_durably();
-            let work = Work::Write { durable };
-            Ok(transfer(kind, work, sector, to_device, limits))
-        }
-        kind::FLUSH => Ok(RequestVerdict::Serve { work: Work::Flush, offset: 0, length: 0 }),
+        kind::OUT => Ok(transfer(kind, Op::write(limits.writes_durably()), sector, to_device, limits)),
+        kind::FLUSH => Ok(RequestVerdict::Serve(WireRequest::new(Op::Flush, 0, 0))),
         kind::GET_ID => {
             let most = SERIAL as u64;
             let length = usize::try_from(to_driver.min(most)).unwrap_or(SERIAL);
@@ -105,10 +97,10 @@ pub(super) fn judge(
     }
 }
 
-fn transfer(kind: u32, work: Work, sector: u64, length: u64, limits: &SectorLimits) -> RequestVerdict {
+fn transfer(kind: u32, op: Op, sector: u64, length: u64, limits: &SectorLimits) -> RequestVerdict {
     let is_possible = (1..=TRANSFER_MAX).contains(&length) && length.is_multiple_of(SECTOR);
     match limits.place(sector, length) {
-        Some(offset) if is_possible => RequestVerdict::Serve { work, offset, length },
+        Some(offset) if is_possible => RequestVerdict::Serve(WireRequest::new(op, offset, length)),
         _ => RequestVerdict::Refuse(RequestStatus::IoError, counted_as(kind)),
     }
 }
@@ -128,21 +120,16 @@ fn change(kind: u32, range: [u8; RANGE], limits: &SectorLimits) -> RequestVerdic
     if flags & !known != 0 {
         return RequestVerdict::Refuse(RequestStatus::Unsupported, counted_as(kind));
     }
-    let durable = limits.writes_durably();
-    let work = if is_discard {
-        Work::Discard { durable }
-    } else {
-        Work::Zero { durable, fast: false, may_unmap: flags & UNMAP != 0 }
-    };
-    RequestVerdict::Serve { work, offset, length }
+    let op = if is_discard { Op::Discard } else { Op::zero(flags & UNMAP != 0) };
+    RequestVerdict::Serve(WireRequest { durable: limits.writes_durably(), ..WireRequest::new(op, offset, length) })
 }
 
-/// Kind of a request, as the statistics count it.
-fn counted_as(kind: u32) -> OperationKind {
+/// Operation as which the statistics count a request that is refused.
+fn counted_as(kind: u32) -> Option<Op> {
     match kind {
-        kind::IN => OperationKind::Read,
-        kind::OUT | kind::WRITE_ZEROES => OperationKind::Write,
-        _ => OperationKind::Other,
+        kind::IN => Some(Op::Read),
+        kind::OUT | kind::WRITE_ZEROES => Some(Op::Write),
+        _ => None,
     }
 }
 

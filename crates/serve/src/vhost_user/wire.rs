@@ -22,7 +22,7 @@ use super::doorbell::Doorbell;
 use super::mailbox::{Letter, Mailbox};
 use super::queue::{DescriptorChain, RingError, Virtqueue, VirtqueueLayout};
 use super::request::{DATA_AT, RequestStatus, RequestVerdict, judge};
-use crate::lane::{Brought, JOBS_MAX, LaneRoom, Wire, WireInput, WireRequest, WriteChunk};
+use crate::lane::{Brought, JOBS_MAX, LaneRoom, Wire, WireInput, WriteChunk};
 
 /// Questions that are answered here in one look at the ring: the lane has its orders to read in between.
 const ANSWERS_MAX: u32 = 256;
@@ -126,9 +126,9 @@ impl<Q: Virtqueue> VringWire<Q> {
             }
             (slot.written, slot.has_failed) = (0, false);
             match judge(&slot.chain, &self.start.memory, &self.start.limits)? {
-                RequestVerdict::Serve { work, offset, length } => {
+                RequestVerdict::Serve(asked) => {
                     self.free.pop();
-                    return Ok(Some(WireInput::Asked(WireRequest { tag, work, offset, length })));
+                    return Ok(Some(WireInput::Asked(asked.tagged(tag))));
                 }
                 RequestVerdict::Identify { length } => {
                     let name = &self.start.serial[..length];
@@ -136,9 +136,9 @@ impl<Q: Virtqueue> VringWire<Q> {
                     slot.written = length as u64;
                     self.finish(tag, RequestStatus::Ok)?;
                 }
-                RequestVerdict::Refuse(status, kind) => {
+                RequestVerdict::Refuse(status, op) => {
                     self.finish(tag, status)?;
-                    return Ok(Some(WireInput::Refused(0, kind)));
+                    return Ok(Some(WireInput::Refused(0, op)));
                 }
             }
         }

@@ -9,7 +9,6 @@ use cryptline_sys::is_zero;
 use super::super::status;
 use super::{NbdReplyForm, NbdTag, NbdWire, WaitingChunk};
 use crate::lane::{CHUNK, LaneRoom};
-use crate::stats::OperationKind;
 
 impl NbdWire {
     /// Data that was read: sent, or kept until its read is whole.
@@ -93,7 +92,7 @@ impl NbdWire {
         };
         self.transport.filling.push_payload(buffer, 0, len);
         if let (Some(meter), Some(started)) = (&self.terms.meter, started) {
-            meter.record(OperationKind::Other, 0, started.elapsed(), false);
+            meter.record(None, 0, started.elapsed(), false);
         }
         true
     }

@@ -1,11 +1,10 @@
 //! Requests in: from received bytes to what a lane serves, and payloads into their buffers.
 
-use cryptline_engine::{Buffer, Ring};
+use cryptline_engine::{Buffer, Op, Ring};
 use cryptline_nbd::{DRAIN_MAX, NbdCommand, NbdError, Rejection, RequestHeader, parse_request, validate, wire};
 
 use super::{Expect, NbdReplyForm, NbdTag, NbdWire, REPLY_HEADER_RESERVE, REPLY_PARTS_RESERVE, WantedChunk};
-use crate::lane::{Brought, CHUNK, LaneRoom, WireInput, WireRequest, Work, WriteChunk};
-use crate::stats::OperationKind;
+use crate::lane::{Brought, CHUNK, LaneRoom, WireInput, WireRequest, WriteChunk};
 
 /// The rest of a payload is received straight into its buffer when it is at least this long;
 /// below that, receiving ahead saves more system calls than the copy costs.
@@ -123,7 +122,8 @@ impl NbdWire {
     /// Returns what the lane is to do for a request that may be carried out.
     fn ask(&mut self, header: &RequestHeader, command: NbdCommand, room: &LaneRoom) -> IntakeStep {
         let mut form = NbdReplyForm::Plain;
-        let work = match command {
+        let of = |op| WireRequest::new(op, header.offset, header.length.into());
+        let asked = match command {
             NbdCommand::Disconnect => {
                 self.close();
                 return IntakeStep::Again;
@@ -139,10 +139,9 @@ impl NbdWire {
             }
             NbdCommand::Read { .. } => {
                 form = self.form_of_read(header);
-                let whole = matches!(form, NbdReplyForm::Whole { .. });
-                Work::Read { whole }
+                WireRequest { whole: matches!(form, NbdReplyForm::Whole { .. }), ..of(Op::Read) }
             }
-            NbdCommand::Cache => Work::Cache,
+            NbdCommand::Cache => of(Op::Cache),
             NbdCommand::Write { fua } => {
                 self.expect = Expect::Payload {
                     end: header.offset + u64::from(header.length),
@@ -151,24 +150,18 @@ impl NbdWire {
                     may_begin_early: !fua && header.length > SHORT,
                     wanted: None,
                 };
-                Work::Write { durable: fua }
+                of(Op::write(fua))
             }
-            NbdCommand::Flush => Work::Flush,
-            NbdCommand::Trim { fua } => Work::Discard { durable: fua },
+            NbdCommand::Flush => of(Op::Flush),
+            NbdCommand::Trim { fua } => WireRequest { durable: fua, ..of(Op::Discard) },
             NbdCommand::WriteZeroes { fua, no_hole, fast_zero } => {
                 if fast_zero {
                     form = NbdReplyForm::FastZero;
                 }
-                Work::Zero { durable: fua, fast: fast_zero, may_unmap: !no_hole }
+                WireRequest { durable: fua, fast: fast_zero, ..of(Op::zero(!no_hole)) }
             }
         };
-        let cookie = header.cookie;
-        IntakeStep::Taken(WireInput::Asked(WireRequest {
-            tag: NbdTag { cookie, form },
-            work,
-            offset: header.offset,
-            length: header.length.into(),
-        }))
+        IntakeStep::Taken(WireInput::Asked(asked.tagged(NbdTag { cookie: header.cookie, form })))
     }
 
     fn form_of_read(&mut self, header: &RequestHeader) -> NbdReplyForm {
@@ -292,10 +285,10 @@ fn refused(command: u16) -> IntakeStep {
     IntakeStep::Taken(WireInput::Refused(
         0,
         match command {
-            wire::cmd::READ => OperationKind::Read,
-            wire::cmd::WRITE | wire::cmd::WRITE_ZEROES => OperationKind::Write,
-            wire::cmd::FLUSH => OperationKind::Flush,
-            _ => OperationKind::Other,
+            wire::cmd::READ => Some(Op::Read),
+            wire::cmd::WRITE | wire::cmd::WRITE_ZEROES => Some(Op::Write),
+            wire::cmd::FLUSH => Some(Op::Flush),
+            _ => None,
         },
     ))
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use cryptline_engine::base::DirectMode;
 use cryptline_engine::{BackendChoice, Fault, Gate};
 use cryptline_serve::fuse::{FuseSession, MountedOver, Nodes};
-use cryptline_serve::stats::{ExportStats, OperationKind};
+use cryptline_serve::stats::ExportStats;
 use cryptline_sys::lock;
 use cryptline_testkit::fuse::about;
 use cryptline_testkit::scripted::{Call, Silent};
@@ -563,7 +563,7 @@ fn disks_of_one_session_have_data_counts_and_failures_of_their_own() {
         }
         assert_eq!(kernel.message[16..][..4096], [5; 4096]);
         assert_eq!(session.finish().expect_err("one of them").0, "two");
-        let written = stats.map(|it| it.snapshot().operations[OperationKind::Write as usize].bytes);
+        let written = stats.map(|it| it.snapshot().operations[1].bytes);
         assert_eq!(written, [8192, 4096]);
     }
 }

@@ -14,8 +14,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cryptline_engine::blocking::Blocking;
-use cryptline_engine::{Buffer, Fault, Gate, Geometry, Ring};
-use cryptline_serve::lane::{Brought, Lane, LaneRoom, Orders, Wire, WireInput, WireRequest, Work, WriteChunk};
+use cryptline_engine::{Buffer, Fault, Gate, Geometry, Op, Ring};
+use cryptline_serve::lane::{Brought, Lane, LaneRoom, Orders, Wire, WireInput, WireRequest, WriteChunk};
 use cryptline_sys::{Waker, lock};
 use cryptline_testkit::suite::{Fresh, Watchdog};
 use rustix::io::Errno;
@@ -111,7 +111,7 @@ struct Started {
 
 impl TinyWire {
     /// Returns what the lane is to do, or why not.
-    fn judge(&self, ask: &Ask) -> Result<Work, Errno> {
+    fn judge(&self, ask: &Ask) -> Result<WireRequest<()>, Errno> {
         let (range, block) = (ask.range(), self.geometry.logical_block);
         let end = range.offset.checked_add(range.len.into());
         let is_inside = end.is_some_and(|end| end <= self.geometry.size);
@@ -124,13 +124,14 @@ impl TinyWire {
         if !is_inside || !is_aligned || is_empty {
             return Err(Errno::INVAL);
         }
+        let of = |op| WireRequest::new(op, range.offset, range.len.into());
         Ok(match ask {
-            Ask::Read(_) => Work::Read { whole: self.manner == Manner::Moved },
-            Ask::Cache(_) => Work::Cache,
-            Ask::Write { durable, .. } => Work::Write { durable: *durable },
-            Ask::Zero(_, how) => Work::Zero { durable: how.durable, fast: how.fast, may_unmap: how.may_unmap },
-            Ask::Discard { durable, .. } => Work::Discard { durable: *durable },
-            Ask::Flush => Work::Flush,
+            Ask::Read(_) => WireRequest { whole: self.manner == Manner::Moved, ..of(Op::Read) },
+            Ask::Cache(_) => of(Op::Cache),
+            Ask::Write { durable, .. } => of(Op::write(*durable)),
+            Ask::Zero(_, how) => WireRequest { durable: how.durable, fast: how.fast, ..of(Op::zero(how.may_unmap)) },
+            Ask::Discard { durable, .. } => WireRequest { durable: *durable, ..of(Op::Discard) },
+            Ask::Flush => of(Op::Flush),
         })
     }
 
@@ -171,18 +172,12 @@ impl Wire for TinyWire {
             let (mark, ask) = self.shared.lock().asked.pop_front()?;
             match self.judge(&ask) {
                 Err(error) => self.answer(mark, Err(error)),
-                Ok(work) => {
-                    let range = ask.range();
+                Ok(asked) => {
                     let free = self.taken.iter().position(Option::is_none);
                     let tag = free.unwrap_or(self.taken.len());
                     self.taken.resize_with(self.taken.len().max(tag + 1), || None);
                     self.taken[tag] = Some(Started { mark, ask, parts: Vec::new() });
-                    return Some(WireInput::Asked(WireRequest {
-                        tag,
-                        work,
-                        offset: range.offset,
-                        length: range.len.into(),
-                    }));
+                    return Some(WireInput::Asked(asked.tagged(tag)));
                 }
             }
         }
