@@ -121,9 +121,13 @@ pub(crate) struct LayerOut<N> {
     pub wake_by: Option<Instant>,
 }
 
+/// A request of a layer for a device below.
+///
+/// One that is answered at once has its end where it lies: moving it after its data was touched takes longer than before.
 struct Step<N> {
     device: usize,
-    request: Request,
+    /// The request, and its result once there is one.
+    completion: Completion,
     note: N,
 }
 
@@ -137,7 +141,7 @@ impl<N> LayerOut<N> {
     /// Sends a step to a device below; its own token is the note's business.
     pub fn send(&mut self, device: usize, request: Request, note: N) {
         self.room = self.room.saturating_sub(1);
-        let step = Step { device, request, note };
+        let step = Step { device, completion: request.complete(Ok(())), note };
         // Most steps are alone, and are moved less there.
         if self.next.is_none() && self.send.is_empty() {
             self.next = Some(step);
@@ -183,7 +187,8 @@ impl<L: Layer> Layered<L> {
         Self { layer, lower, below: InFlight::new(most), out, again: VecDeque::new() }
     }
 
-    /// Passes a request down; what it came back with, where it has ended at once. There is a place for it.
+    /// Passes down a request that was not answered at once; what it came back with, where it has ended already. There is a
+    /// place for it.
     #[inline]
     fn pass(
         &mut self,
@@ -192,10 +197,6 @@ impl<L: Layer> Layered<L> {
         mut request: Request,
         below: Below<L::Note>,
     ) -> Option<(Completion, Below<L::Note>)> {
-        let lower = &mut self.lower[device];
-        if let Some(result) = lower.answer_at_once(&mut request) {
-            return Some((request.complete(result), below));
-        }
         if L::is_plain(&below.note) && request.token < PLAIN_TOKENS {
             debug_assert!(!below.is_step || !self.layer.comes_again(&below.note), "its step would be forgotten");
             request.token <<= 1;
@@ -203,7 +204,7 @@ impl<L: Layer> Layered<L> {
             let Ok(()) = self.below.enter(&mut request, below) else { unreachable!("there is a place") };
             request.token = request.token << 1 | 1;
         }
-        match lower.pass(ring, request) {
+        match self.lower[device].pass(ring, request) {
             Submitted::Pending => None,
             Submitted::Done(mut completion) => {
                 let below = self.leave(&mut completion.request);
@@ -243,24 +244,29 @@ impl<L: Layer> Layered<L> {
         }
     }
 
-    fn send(&mut self, ring: &mut Ring, step: Step<L::Note>) {
+    fn send(&mut self, ring: &mut Ring, mut step: Step<L::Note>) {
         if self.below.is_full() {
             self.again.push_back(step);
             return;
         }
-        let Step { device, request, note } = step;
-        let Some((mut completion, Below { note, .. })) =
-            self.pass(ring, device, request, Below { note, is_step: true })
-        else {
-            return;
-        };
-        if completion.result == Err(Fault::Busy) && self.layer.comes_again(&note) {
-            self.again.push_back(Step { device, request: completion.request, note });
+        let at_once = self.lower[step.device].answer_at_once(&mut step.completion.request);
+        if let Some(result) = at_once {
+            step.completion.result = result;
+        } else {
+            let Step { device, completion, note } = step;
+            let below = Below { note, is_step: true };
+            let Some((completion, Below { note, .. })) = self.pass(ring, device, completion.request, below) else {
+                return;
+            };
+            step = Step { device, completion, note };
+        }
+        if step.completion.result == Err(Fault::Busy) && self.layer.comes_again(&step.note) {
+            self.again.push_back(step);
             return;
         }
-        match self.layer.up(&mut completion, note, &mut self.out) {
-            None => self.out.done.push(completion),
-            Some(note) => self.layer.back(note, completion, &mut self.out),
+        match self.layer.up(&mut step.completion, step.note, &mut self.out) {
+            None => self.out.done.push(step.completion),
+            Some(note) => self.layer.back(note, step.completion, &mut self.out),
         }
     }
 
@@ -269,8 +275,8 @@ impl<L: Layer> Layered<L> {
         while let Some(completion) = done.get_mut(at) {
             let Below { note, is_step } = self.leave(&mut completion.request);
             if is_step && completion.result == Err(Fault::Busy) && self.layer.comes_again(&note) {
-                let request = done.swap_remove(at).request;
-                self.again.push_back(Step { device, request, note });
+                let completion = done.swap_remove(at);
+                self.again.push_back(Step { device, completion, note });
                 continue;
             }
             match self.layer.up(completion, note, &mut self.out) {
@@ -278,24 +284,6 @@ impl<L: Layer> Layered<L> {
                 Some(note) => self.layer.back(note, done.swap_remove(at), &mut self.out),
             }
         }
-    }
-
-    /// Sends once more what found no place below.
-    fn try_again(&mut self, ring: &mut Ring) {
-        for _ in 0..self.again.len() {
-            if let Some(step) = self.again.pop_front() {
-                self.send(ring, step);
-            }
-        }
-    }
-
-    /// The end of a request that was taken just now, if it is the last of those that came after the first `before`.
-    fn own(&mut self, ring: &mut Ring, token: u64, before: usize) -> Submitted {
-        let mut new = self.out.done.iter().skip(before);
-        let is_own = new.next_back().is_some_and(|last| last.request.token == token);
-        let own = if is_own { self.out.done.pop() } else { None };
-        self.tell(ring);
-        own.map_or(Submitted::Pending, Submitted::Done)
     }
 
     /// Tells the ring when the next call is due.
@@ -331,10 +319,14 @@ impl<L: Layer> Queue for Layered<L> {
             Descent::End(result) => return Submitted::Done(request.complete(result)),
             Descent::Through { device, note } => {
                 let below = Below { note, is_step: false };
-                let Some((mut completion, below)) = self.pass(ring, device, request, below) else {
+                let ended = match self.lower[device].answer_at_once(&mut request) {
+                    Some(result) => Some((request.complete(result), below)),
+                    None => self.pass(ring, device, request, below),
+                };
+                let Some((mut completion, Below { note, .. })) = ended else {
                     return Submitted::Pending;
                 };
-                match self.layer.up(&mut completion, below.note, &mut self.out) {
+                match self.layer.up(&mut completion, note, &mut self.out) {
                     Some(note) => self.layer.back(note, completion, &mut self.out),
                     None => {
                         if self.layer.awaits_ends() {
@@ -351,7 +343,12 @@ impl<L: Layer> Queue for Layered<L> {
             }
         }
         self.drain(ring);
-        self.own(ring, token, before)
+        // Its own end, if it is the last of those that came meanwhile.
+        let mut new = self.out.done.iter().skip(before);
+        let is_own = new.next_back().is_some_and(|last| last.request.token == token);
+        let own = if is_own { self.out.done.pop() } else { None };
+        self.tell(ring);
+        own.map_or(Submitted::Pending, Submitted::Done)
     }
 
     fn poll(&mut self, ring: &mut Ring, done: &mut Vec<Completion>) {
@@ -363,7 +360,11 @@ impl<L: Layer> Queue for Layered<L> {
                 self.lower[device].poll(ring, done);
                 self.settle(device, before, done);
             }
-            self.try_again(ring);
+            for _ in 0..self.again.len() {
+                if let Some(step) = self.again.pop_front() {
+                    self.send(ring, step);
+                }
+            }
             // What was sent now may have ended already: a copy into the page cache does.
             if !self.drain(ring) {
                 break;
