@@ -284,18 +284,8 @@ fn at(offset: u64) -> usize {
 /// Of a disk of `size` bytes that can do everything.
 #[must_use]
 pub fn geometry(size: u64) -> Geometry {
-    Geometry {
-        size,
-        logical_block: 512,
-        preferred_block: 4096,
-        read_only: false,
-        rotational: false,
-        discard: true,
-        write_zeroes: true,
-        cache: true,
-        answers_at_once: false,
-        zones: None,
-    }
+    let plain = Geometry::plain(size, 512);
+    Geometry { preferred_block: 4096, discard: true, write_zeroes: true, cache: true, ..plain }
 }
 
 struct Disk {

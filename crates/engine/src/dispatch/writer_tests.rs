@@ -8,6 +8,7 @@ use cryptline_sys::{Buffer, Ring};
 use super::super::job::{CipherJob, SharedSlots};
 use super::*;
 use crate::cipher_map::{CipherMap, CipherRange, Zeroes};
+use crate::queue::Immediate;
 use crate::{Device, Extent, Fault, Geometry, Queue, Traits};
 
 /// Notes the offset of each write; the first waits until it is let through.
@@ -23,18 +24,7 @@ struct NotesQueue {
 
 impl Device for Notes {
     fn traits(&self) -> Traits {
-        Traits::base(Geometry {
-            size: 1 << 30,
-            logical_block: 512,
-            preferred_block: 512,
-            read_only: false,
-            rotational: true,
-            discard: false,
-            write_zeroes: false,
-            cache: false,
-            answers_at_once: true,
-            zones: None,
-        })
+        Traits::base(Geometry { rotational: true, answers_at_once: true, ..Geometry::plain(1 << 30, 512) })
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
@@ -46,16 +36,14 @@ impl Device for Notes {
     }
 }
 
-impl Queue for NotesQueue {
-    fn submit(&mut self, _ring: &mut Ring, request: Request) -> Submitted {
+impl Immediate for NotesQueue {
+    fn answer(&mut self, request: &mut Request) -> Result<(), Fault> {
         self.seen.send(request.offset).unwrap();
         if let Some(first) = self.first.take() {
             first.recv().unwrap();
         }
-        Submitted::Done(request.complete(Ok(())))
+        Ok(())
     }
-
-    fn poll(&mut self, _ring: &mut Ring, _done: &mut Vec<Completion>) {}
 }
 
 fn order(sector: u64, cipher_map: &Arc<CipherMap>, slots: &Arc<SharedSlots>) -> JobOrder {

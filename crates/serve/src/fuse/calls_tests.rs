@@ -14,18 +14,7 @@ struct Holes {
 
 impl Device for Holes {
     fn traits(&self) -> Traits {
-        Traits::base(Geometry {
-            size: self.map.len() as u64 * 4096,
-            logical_block: 512,
-            preferred_block: 4096,
-            read_only: false,
-            rotational: false,
-            discard: false,
-            write_zeroes: false,
-            cache: false,
-            answers_at_once: true,
-            zones: None,
-        })
+        Traits::base(Geometry::plain(self.map.len() as u64 * 4096, 512))
     }
 
     fn open_queue(&self, _ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {

@@ -181,10 +181,9 @@ impl FuseSession {
             let stats = options.stats.iter();
             let meters: Vec<_> = stats.filter_map(|it| it.connect()).collect();
             let backend = if start.queues.numbers.is_empty() { options.backend } else { BackendChoice::WideIoUring };
-            let open = |ring: &mut Ring| FuseWire::new(ring, start);
             let lane_meters = meters.clone();
             let (first, others) = (&gates[0], &gates[1..]);
-            let lane = Lane::over(first, others, backend, ordered, lane_meters, open);
+            let lane = Lane::over(first, others, backend, ordered, lane_meters, |ring| FuseWire::new(ring, start));
             match lane {
                 Ok(lane) => {
                     let mut lane = lane.looking_out(options.poll);

@@ -56,9 +56,8 @@ impl Wire for Insatiable {
 #[test]
 fn ring_is_looked_at_though_the_peer_never_stops_asking() {
     let gate = Gate::new(RamDevice::new(1 << 20).unwrap());
-    let open = |_: &mut Ring| Ok(Insatiable::default());
     let orders = Arc::new(Orders::default());
-    let mut lane = Lane::new(&gate, BackendChoice::Syscalls, orders, None, open).unwrap();
+    let mut lane = Lane::new(&gate, BackendChoice::Syscalls, orders, None, |_| Ok(Insatiable::default())).unwrap();
     lane.run().unwrap();
     assert_eq!(lane.wire.looked_after, Some(TURNS_UNLOOKED + 1));
     assert_eq!(lane.wire.ended, lane.wire.turns - 1, "each has ended");

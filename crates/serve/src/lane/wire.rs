@@ -71,7 +71,7 @@ pub trait Wire {
     }
 
     /// Takes from the ring what belongs to the wire.
-    fn reap(&mut self, ring: &mut Ring);
+    fn reap(&mut self, _ring: &mut Ring) {}
 
     /// No new requests are to be taken from now on. Called repeatedly.
     fn stop(&mut self);

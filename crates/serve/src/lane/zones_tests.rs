@@ -64,8 +64,6 @@ impl Wire for Script {
         self.own_work > 0
     }
 
-    fn reap(&mut self, _ring: &mut Ring) {}
-
     fn stop(&mut self) {}
 
     fn is_over(&self) -> bool {
@@ -73,11 +71,13 @@ impl Wire for Script {
     }
 }
 
+fn lane(gate: &Gate, script: Script) -> Lane<Script> {
+    Lane::new(gate, BackendChoice::Syscalls, Arc::default(), None, |_| Ok(script)).unwrap()
+}
+
 /// How each of them ends, with the place of an append.
 fn ends_of(gate: &Gate, asks: &[(Op, u64, u64)]) -> Vec<(Option<u64>, Result<(), Fault>)> {
-    let open = |_: &mut Ring| Ok(Script { asks: asks.iter().copied().collect(), ..Script::default() });
-    let orders = Arc::new(Orders::default());
-    let mut lane = Lane::new(gate, BackendChoice::Syscalls, orders, None, open).unwrap();
+    let mut lane = lane(gate, Script { asks: asks.iter().copied().collect(), ..Script::default() });
     lane.run().unwrap();
     assert_eq!(lane.room.jobs_left, JOBS_MAX, "every job has ended");
     std::mem::take(&mut lane.wire.ends)
@@ -91,9 +91,8 @@ fn zones() -> Gate {
 
 #[test]
 fn requests_go_on_while_the_wire_has_work_of_its_own() {
-    let open = |_: &mut Ring| Ok(Script { asks: [(Op::Append, 0, 4096)].into(), own_work: 1000, ..Script::default() });
-    let orders = Arc::new(Orders::default());
-    let mut lane = Lane::new(&zones(), BackendChoice::Syscalls, orders, None, open).unwrap();
+    let script = Script { asks: [(Op::Append, 0, 4096)].into(), own_work: 1000, ..Script::default() };
+    let mut lane = lane(&zones(), script);
     lane.run().unwrap();
     assert_eq!(lane.wire.own_work, 0);
     assert!(lane.wire.left_at_end.is_some_and(|left| left > 900));

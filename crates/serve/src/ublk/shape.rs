@@ -60,18 +60,7 @@ mod tests {
 
     #[test]
     fn zeros_that_are_written_come_in_requests_as_short_as_writes() {
-        let geometry = Geometry {
-            size: 1 << 30,
-            logical_block: 512,
-            preferred_block: 512,
-            read_only: false,
-            rotational: false,
-            discard: true,
-            write_zeroes: false,
-            cache: false,
-            answers_at_once: false,
-            zones: None,
-        };
+        let geometry = Geometry { discard: true, ..Geometry::plain(1 << 30, 512) };
         assert_eq!(zeroes_max(&geometry), CHUNK / 512);
         let by_itself = Geometry { write_zeroes: true, ..geometry };
         assert_eq!(zeroes_max(&by_itself), UblkParameters::LONG);

@@ -203,18 +203,7 @@ mod tests {
     #[test]
     fn physical_blocks_are_those_that_the_cipher_has() {
         let shape = |logical_block, preferred_block, block| DiskShape {
-            geometry: Geometry {
-                size: 1 << 20,
-                logical_block,
-                preferred_block,
-                read_only: false,
-                rotational: false,
-                discard: true,
-                write_zeroes: false,
-                cache: false,
-                answers_at_once: false,
-                zones: None,
-            },
+            geometry: Geometry { preferred_block, discard: true, ..Geometry::plain(1 << 20, logical_block) },
             block,
             queues: 1,
             queue_size: None,

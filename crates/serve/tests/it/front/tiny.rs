@@ -241,8 +241,6 @@ impl Wire for TinyWire {
         can_bring || can_take && !self.shared.lock().asked.is_empty()
     }
 
-    fn reap(&mut self, _ring: &mut Ring) {}
-
     fn stop(&mut self) {
         self.is_stopped = true;
     }

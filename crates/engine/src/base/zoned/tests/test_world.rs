@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use cryptline_sys::{BackendChoice, Ring};
 
 use super::*;
+use crate::queue::Immediate;
 use crate::zone::journal::{self, StateStore};
 use crate::zone::state::{self, BLOCK, Block};
-use crate::{Completion, Op, Request, Submitted};
+use crate::{Op, Request};
 
 pub const K: u64 = 4096;
 pub const ZONE: u64 = 4 * K;
@@ -114,17 +115,13 @@ impl StateStore for World {
 
 impl Device for World {
     fn traits(&self) -> Traits {
+        let plain = Geometry::plain(layout().size(), 512);
         Traits::base(Geometry {
-            size: layout().size(),
-            logical_block: 512,
             preferred_block: 4096,
-            read_only: false,
-            rotational: false,
             discard: true,
             write_zeroes: true,
-            cache: false,
             answers_at_once: true,
-            zones: None,
+            ..plain
         })
     }
 
@@ -138,14 +135,13 @@ impl Device for World {
     }
 }
 
-impl Queue for World {
-    fn submit(&mut self, _ring: &mut Ring, mut request: Request) -> Submitted {
+impl Immediate for World {
+    fn answer(&mut self, request: &mut Request) -> Result<(), Fault> {
         let start = at(request.offset);
         let mut media = self.0.lock().unwrap();
         let is_read = request.op == Op::Read;
         if !is_read && fails(&mut media.data_left) {
-            drop(media);
-            return Submitted::Done(request.complete(Err(Fault::Io(rustix::io::Errno::IO))));
+            return Err(Fault::Io(rustix::io::Errno::IO));
         }
         let event = match (request.op, &mut request.data) {
             (Op::Read, Some(buffer)) => {
@@ -162,11 +158,8 @@ impl Queue for World {
             media.data[*start..][..bytes.len()].copy_from_slice(bytes);
         }
         media.events.extend(event);
-        drop(media);
-        Submitted::Done(request.complete(Ok(())))
+        Ok(())
     }
-
-    fn poll(&mut self, _ring: &mut Ring, _done: &mut Vec<Completion>) {}
 }
 
 pub fn layout() -> ZoneLayout {
