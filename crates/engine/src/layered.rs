@@ -26,21 +26,33 @@ use crate::gate::GatedQueue;
 use crate::in_flight::InFlight;
 use crate::{Completion, Fault, Queue, Request, Submitted};
 
-/// Behavior of a layer, of one queue.
-pub(crate) trait Layer: Send {
-    /// Knowledge of a request below, for when it comes back.
-    type Note: Send;
-
-    /// The note of a request of which nothing has to be known when it comes back.
-    fn plain() -> Self::Note {
+/// Knowledge of a request below, for when it comes back.
+pub(crate) trait LayerNote: Send + Sized {
+    /// The note of a request of which nothing has to be known.
+    fn plain() -> Self {
         unreachable!("this layer has to know something of each request")
     }
 
-    /// Tells if a note is that one. Whether it was a step is forgotten with it, so it is none that
-    /// [comes again](Self::comes_again).
-    fn is_plain(_note: &Self::Note) -> bool {
+    /// Tells if it is that one. Whether it was a step is forgotten with it, so it is none that
+    /// [comes again](Layer::comes_again).
+    fn is_plain(&self) -> bool {
         false
     }
+}
+
+impl<N: Send> LayerNote for Option<N> {
+    fn plain() -> Self {
+        None
+    }
+
+    fn is_plain(&self) -> bool {
+        self.is_none()
+    }
+}
+
+/// Behavior of a layer, of one queue.
+pub(crate) trait Layer: Send {
+    type Note: LayerNote;
 
     /// Decides on a request, and changes it where it goes through.
     fn down(&mut self, request: &mut Request) -> Descent<Self::Note>;
@@ -197,7 +209,7 @@ impl<L: Layer> Layered<L> {
         mut request: Request,
         below: Below<L::Note>,
     ) -> Option<(Completion, Below<L::Note>)> {
-        if L::is_plain(&below.note) && request.token < PLAIN_TOKENS {
+        if below.note.is_plain() && request.token < PLAIN_TOKENS {
             debug_assert!(!below.is_step || !self.layer.comes_again(&below.note), "its step would be forgotten");
             request.token <<= 1;
         } else {
@@ -217,7 +229,7 @@ impl<L: Layer> Layered<L> {
     fn leave(&mut self, request: &mut Request) -> Below<L::Note> {
         let has_entry = request.token & 1 != 0;
         request.token >>= 1;
-        if has_entry { self.below.leave(request) } else { Below { note: L::plain(), is_step: false } }
+        if has_entry { self.below.leave(request) } else { Below { note: LayerNote::plain(), is_step: false } }
     }
 
     /// Sends all steps, and what follows from those that end at once. Tells if there were any.
@@ -438,31 +450,25 @@ mod tests {
         lost: Arc<AtomicUsize>,
     }
 
+    type IsFlush = Option<()>;
+
     impl Layer for Twice {
-        type Note = bool;
+        type Note = IsFlush;
 
-        fn plain() -> bool {
-            false
+        fn down(&mut self, request: &mut Request) -> Descent<IsFlush> {
+            if request.op == crate::Op::Flush { Descent::Take } else { Descent::Through { device: 0, note: None } }
         }
 
-        fn is_plain(note: &bool) -> bool {
-            !note
+        fn up(&mut self, _completion: &mut Completion, note: IsFlush, _: &mut LayerOut<IsFlush>) -> Option<IsFlush> {
+            note.is_some().then_some(note)
         }
 
-        fn down(&mut self, request: &mut Request) -> Descent<bool> {
-            if request.op == crate::Op::Flush { Descent::Take } else { Descent::Through { device: 0, note: false } }
-        }
-
-        fn up(&mut self, _completion: &mut Completion, note: bool, _out: &mut LayerOut<bool>) -> Option<bool> {
-            note.then_some(note)
-        }
-
-        fn take(&mut self, request: Request, out: &mut LayerOut<bool>) {
+        fn take(&mut self, request: Request, out: &mut LayerOut<IsFlush>) {
             self.flushes.push((request, 2));
-            (0..2).for_each(|_| out.send(0, Request::flush(99), true));
+            (0..2).for_each(|_| out.send(0, Request::flush(99), Some(())));
         }
 
-        fn back(&mut self, _note: bool, completion: Completion, out: &mut LayerOut<bool>) {
+        fn back(&mut self, _note: IsFlush, completion: Completion, out: &mut LayerOut<IsFlush>) {
             assert_eq!(completion.request.token, 99);
             self.worst = self.worst.and(completion.result);
             self.flushes[0].1 -= 1;
@@ -471,11 +477,11 @@ mod tests {
             }
         }
 
-        fn comes_again(&self, _note: &bool) -> bool {
+        fn comes_again(&self, _note: &IsFlush) -> bool {
             !self.gives_up
         }
 
-        fn lost(&mut self, _note: &bool) {
+        fn lost(&mut self, _note: &IsFlush) {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -25,7 +25,7 @@ use std::time::Instant;
 use cryptline_sys::Ring;
 
 use crate::gate::Gate;
-use crate::layered::{Descent, Layer, LayerOut, Layered};
+use crate::layered::{Descent, Layer, LayerNote, LayerOut, Layered};
 use crate::{Completion, Device, OpenError, Queue, Request, Traits};
 
 use medium::DelayedMedium;
@@ -75,6 +75,8 @@ struct DelayLayer {
     held: BinaryHeap<Held>,
     arrivals: u64,
 }
+
+impl LayerNote for Instant {}
 
 impl Layer for DelayLayer {
     /// When it may come back.

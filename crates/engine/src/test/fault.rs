@@ -190,14 +190,6 @@ impl Layer for FaultLayer {
     /// Fault with which it will come back.
     type Note = Option<Fault>;
 
-    fn plain() -> Self::Note {
-        None
-    }
-
-    fn is_plain(note: &Self::Note) -> bool {
-        note.is_none()
-    }
-
     fn down(&mut self, request: &mut Request) -> Descent<Self::Note> {
         let strikes = self.plan.0.iter().filter_map(|rule| rule.strike(request));
         let none = Strike { delay: Duration::ZERO, fault: None, late: false };

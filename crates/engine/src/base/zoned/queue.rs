@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::ZonedShared;
 use crate::gate::GatedQueue;
-use crate::layered::{Descent, Layer, LayerOut, Layered};
+use crate::layered::{Descent, Layer, LayerNote, LayerOut, Layered};
 use crate::zone::{Saved, ZoneAction};
 use crate::{Combined, Completion, Fault, Op, Request};
 
@@ -45,6 +45,8 @@ pub(super) fn over(lower: GatedQueue, shared: Arc<ZonedShared>, depth: usize) ->
     let layer = ZonedLayer { waiting: Vec::new(), flushing: Vec::new(), noted: Vec::new(), shared };
     Layered::new(layer, vec![lower], depth)
 }
+
+impl LayerNote for ZonedKind {}
 
 impl Layer for ZonedLayer {
     type Note = ZonedKind;

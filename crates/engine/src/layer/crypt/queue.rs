@@ -95,14 +95,6 @@ pub(super) fn over(
 impl Layer for CryptLayer {
     type Note = CryptNote;
 
-    fn plain() -> CryptNote {
-        None
-    }
-
-    fn is_plain(note: &CryptNote) -> bool {
-        note.is_none()
-    }
-
     fn begin_poll(&mut self) {
         self.left = TURN;
         if let Some(exchange) = &mut self.exchange {

@@ -17,7 +17,7 @@ use cryptline_sys::Ring;
 
 use super::map::{Map, Route};
 use crate::gate::Gate;
-use crate::layered::{Descent, Layer, LayerOut, Layered};
+use crate::layered::{Descent, Layer, LayerNote, LayerOut, Layered};
 use crate::pieces::InPieces;
 use crate::slab::Slab;
 use crate::{Completion, Fault, Op, OpenError, Request};
@@ -54,6 +54,8 @@ pub(super) fn open(map: &Arc<Map>, devices: &[Gate], ring: &mut Ring) -> Result<
     let layer = LinearLayer { map: Arc::clone(map), jobs: Slab::new(depth), unsent: VecDeque::new(), extra: 0 };
     Ok(Layered::new(layer, devices, depth + EXTRA_MAX))
 }
+
+impl LayerNote for LinearNote {}
 
 impl Layer for LinearLayer {
     type Note = LinearNote;

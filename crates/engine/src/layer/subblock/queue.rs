@@ -102,14 +102,6 @@ pub(super) fn open(
 impl Layer for SubBlockLayer {
     type Note = StepNote;
 
-    fn plain() -> Self::Note {
-        None
-    }
-
-    fn is_plain(note: &Self::Note) -> bool {
-        note.is_none()
-    }
-
     fn at_once(&mut self, request: &mut Request) -> Option<(usize, u64)> {
         (self.answers_at_once && self.goes_straight(request)).then_some((0, 0))
     }

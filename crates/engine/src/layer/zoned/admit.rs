@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::state::{May, ZoneMember, ZoneStates};
 use crate::gate::Gate;
-use crate::layered::{Descent, Layer, LayerOut, Layered};
+use crate::layered::{Descent, Layer, LayerNote, LayerOut, Layered};
 use crate::zone::{Zone, ZoneAction};
 use crate::{Combined, Completion, Device, Fault, Op, OpenError, Queue, Request, Traits};
 
@@ -122,6 +122,8 @@ struct ResetAll {
     is_below: bool,
     outcome: Combined,
 }
+
+impl LayerNote for AdmittedKind {}
 
 impl Layer for AdmissionLayer {
     type Note = AdmittedKind;

@@ -56,14 +56,6 @@ type ReleasedWrite = (usize, u64, u64);
 impl Layer for ReleaseLayer {
     type Note = Option<ReleasedWrite>;
 
-    fn plain() -> Self::Note {
-        None
-    }
-
-    fn is_plain(note: &Self::Note) -> bool {
-        note.is_none()
-    }
-
     /// Lets a request through, unless it is a write whose turn has not come.
     fn down(&mut self, request: &mut Request) -> Descent<Self::Note> {
         let (index, at) = self.states.place_of(request.offset);
