@@ -63,6 +63,18 @@ pub(super) enum Claim {
     Exclusive(ClaimSpan),
 }
 
+impl Claim {
+    /// Gives it up, or the wish for it. Tells if there was one.
+    pub fn give_up(self, claims: &Claims) -> bool {
+        match self {
+            Self::None => return false,
+            Self::Shared(mut span) => claims.unshare(&mut span),
+            Self::Exclusive(mut span) => claims.withdraw(&mut span),
+        }
+        true
+    }
+}
+
 /// A queue's place among the others. Lives as long as the queue and the ring: a request that is still
 /// under way when its queue is dropped keeps its claim until the ring has ended it.
 pub(super) struct Member {
@@ -106,11 +118,7 @@ impl Drop for Member {
     fn drop(&mut self) {
         let claims = &self.shared.claims;
         for claim in lock(&self.left).drain(..) {
-            match claim {
-                Claim::None => {}
-                Claim::Shared(mut span) => claims.unshare(&mut span),
-                Claim::Exclusive(mut span) => claims.withdraw(&mut span),
-            }
+            claim.give_up(claims);
         }
         claims.close(self.index);
         *lock(&self.shared.wakers[self.index]) = None;

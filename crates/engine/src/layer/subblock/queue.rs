@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use cryptline_sys::{Arena, Buffer, Ring};
 
-use super::claims::NotGranted;
 use super::cut::{CutPart, SectorCut};
 use super::member::{Claim, ClaimTable, Member};
 use super::step::{Cover, JobPiece, SectorBytes, StepSubject, SubBlockJob, SubBlockStep};
@@ -243,29 +242,15 @@ impl SubBlockLayer {
 
     /// Gets what a step needs: its claim, and a sector of scratch space.
     fn is_ready(&mut self, index: usize) -> bool {
-        let needs_scratch = matches!(self.step(index).work, StepSubject::Peek { .. } | StepSubject::Rewrite { .. });
+        let SubBlockStep { claim, work } = self.steps.get_mut(index).expect("a step under way");
+        let needs_scratch = matches!(work, StepSubject::Peek { .. } | StepSubject::Rewrite { .. });
         if needs_scratch && self.scratch.is_empty() {
             return false;
         }
-        let claim = self.step(index).claim;
-        let (claim, is_had) = self.try_claim(claim);
-        self.step(index).claim = claim;
-        is_had
-    }
-
-    /// The claim as it is after one more try, and whether it is had.
-    fn try_claim(&mut self, claim: Claim) -> (Claim, bool) {
-        let claims = &self.shared.claims;
         match claim {
-            Claim::None => (claim, true),
-            Claim::Exclusive(mut span) => {
-                let got: Result<(), NotGranted> = claims.exclude(&mut span);
-                (Claim::Exclusive(span), got.is_ok())
-            }
-            Claim::Shared(mut span) => {
-                let got: Result<(), NotGranted> = claims.share(&mut span);
-                (Claim::Shared(span), got.is_ok())
-            }
+            Claim::None => true,
+            Claim::Exclusive(span) => self.shared.claims.exclude(span).is_ok(),
+            Claim::Shared(span) => self.shared.claims.share(span).is_ok(),
         }
     }
 
@@ -303,19 +288,16 @@ impl SubBlockLayer {
         while at < self.waiting.len() {
             let other = self.waiting[at];
             let step = self.step(other);
-            let (StepSubject::Rewrite { place: its, .. }, Claim::Exclusive(span)) = (&step.work, &mut step.claim)
-            else {
-                at += 1;
-                continue;
-            };
-            if its.sector != place.sector {
-                at += 1;
-                continue;
+            match (&step.work, step.claim) {
+                (StepSubject::Rewrite { place: its, .. }, Claim::Exclusive(_)) if its.sector == place.sector => {
+                    covered.add(*its);
+                }
+                _ => {
+                    at += 1;
+                    continue;
+                }
             }
-            covered.add(*its);
-            let mut span = *span;
-            step.claim = Claim::None;
-            self.shared.claims.withdraw(&mut span);
+            std::mem::replace(&mut step.claim, Claim::None).give_up(&self.shared.claims);
             self.waiting.remove(at);
             if let StepSubject::Rewrite { next, .. } = &mut self.step(last).work {
                 *next = Some(other);
@@ -356,13 +338,7 @@ impl SubBlockLayer {
 /// Small things.
 impl SubBlockLayer {
     fn release(&mut self, claim: Claim) {
-        let claims = &self.shared.claims;
-        match claim {
-            Claim::None => return,
-            Claim::Shared(mut span) => claims.unshare(&mut span),
-            Claim::Exclusive(mut span) => claims.withdraw(&mut span),
-        }
-        self.released = true;
+        self.released |= claim.give_up(&self.shared.claims);
     }
 
     fn tell_of_released(&mut self) {
@@ -385,10 +361,8 @@ impl Drop for SubBlockLayer {
     /// the ring is gone.
     fn drop(&mut self) {
         for index in std::mem::take(&mut self.waiting) {
-            match self.steps.remove(index).map(|step| step.claim) {
-                Some(Claim::Shared(mut span)) => self.shared.claims.unshare(&mut span),
-                Some(Claim::Exclusive(mut span)) => self.shared.claims.withdraw(&mut span),
-                _ => {}
+            if let Some(step) = self.steps.remove(index) {
+                step.claim.give_up(&self.shared.claims);
             }
         }
         for index in 0..self.steps.capacity() {
