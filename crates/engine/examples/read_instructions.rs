@@ -8,18 +8,16 @@
 //! `cargo xtask counts` runs them and compares with `crates/engine/instructions.txt`.
 
 use std::error::Error;
-use std::fs::File;
 use std::hint::black_box;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use cryptline_cipher::{CipherSpec, SectorCipher, SectorOptions};
 use cryptline_engine::base::{DirectMode, Image, RamDevice};
 use cryptline_engine::layer::linear::{Segment, joined};
 use cryptline_engine::layer::{CryptDevice, CryptOptions};
 use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Gate, Request, Submitted};
-use cryptline_sys::{HandedOver, Io, NextEvent, SimulatedKernel, Simulation};
+use cryptline_sys::{Io, SimulatedKernel, Simulation};
 use rustix::io::Errno;
 
 const BLOCK: usize = 4096;
@@ -29,27 +27,11 @@ const SIZE: u64 = 1 << 20;
 struct Prompt;
 
 impl SimulatedKernel for Prompt {
-    fn opened(&self, _: &Arc<OwnedFd>) {}
-
     fn run(&self, _: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
         Ok(match io {
             Io::Read { len, .. } | Io::Write { len, .. } => *len,
             _ => 0,
         })
-    }
-
-    fn mapped(&self, _: &File) {}
-
-    fn msync(&self, _: &File, _: usize, _: usize) -> Result<(), Errno> {
-        Ok(())
-    }
-
-    fn next(&self, _: &[HandedOver]) -> NextEvent {
-        NextEvent::Finish(0)
-    }
-
-    fn outlives_its_ring(&self) -> bool {
-        false
     }
 }
 

@@ -1,13 +1,12 @@
 //! Disks that share a thread: what one is asked in a system call keeps no other waiting.
 
-use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use cryptline_engine::base::{DirectMode, Image};
 use cryptline_engine::{BackendChoice, Buffer, Channel, Completion, Fault, Gate, Request, Submitted};
-use cryptline_sys::{HandedOver, Io, NextEvent, SimulatedKernel, Simulation, lock};
+use cryptline_sys::{Io, SimulatedKernel, Simulation, lock};
 use cryptline_testkit::suite::{Watchdog, devices};
 use rustix::io::Errno;
 
@@ -26,8 +25,6 @@ impl Hangs {
 }
 
 impl SimulatedKernel for Hangs {
-    fn opened(&self, _: &Arc<OwnedFd>) {}
-
     fn run(&self, _: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
         Ok(match io {
             Io::Read { len, .. } | Io::Write { len, .. } => *len,
@@ -39,20 +36,6 @@ impl SimulatedKernel for Hangs {
         let end = lock(&self.end);
         let end = self.is_known.wait_while(end, |end| end.is_none());
         end.unwrap_or_else(PoisonError::into_inner).expect("it is known")
-    }
-
-    fn mapped(&self, _: &File) {}
-
-    fn msync(&self, _: &File, _: usize, _: usize) -> Result<(), Errno> {
-        Ok(())
-    }
-
-    fn next(&self, _: &[HandedOver]) -> NextEvent {
-        NextEvent::Finish(0)
-    }
-
-    fn outlives_its_ring(&self) -> bool {
-        false
     }
 }
 

@@ -23,11 +23,12 @@ use super::syscalls::{self, Syscalls};
 use super::unheard::is_sync;
 use super::{InKernel, Io, Patience};
 
-/// Substitute for Linux below the rings of a test. For tests only.
+/// Substitute for Linux below the rings of a test. For tests only. Unless it says otherwise, each operation is done as soon
+/// as it is asked about, and mappings are always in sync.
 pub trait SimulatedKernel: Send + Sync {
     /// A file was given to a ring: called before its first operation, and again each time the same
     /// open file is given to a ring.
-    fn opened(&self, file: &Arc<OwnedFd>);
+    fn opened(&self, _file: &Arc<OwnedFd>) {}
 
     /// An operation was handed over, never one of a socket: a number of the kernel's own for it.
     fn begin(&self, _file: &OwnedFd, _io: &Io) -> u64 {
@@ -43,16 +44,22 @@ pub trait SimulatedKernel: Send + Sync {
     }
 
     /// A file was mapped.
-    fn mapped(&self, file: &File);
+    fn mapped(&self, _file: &File) {}
 
     /// Carries an `msync` of a range of a mapped file out, or an `fsync` of it.
-    fn msync(&self, file: &File, offset: usize, len: usize) -> Result<(), Errno>;
+    fn msync(&self, _file: &File, _offset: usize, _len: usize) -> Result<(), Errno> {
+        Ok(())
+    }
 
     /// Decides about one of the pending operations of a ring, of which there is one at least, oldest first.
-    fn next(&self, pending: &[HandedOver]) -> NextEvent;
+    fn next(&self, _pending: &[HandedOver]) -> NextEvent {
+        NextEvent::Finish(0)
+    }
 
     /// Tells if a pending operation of a ring that is dropped is carried out all the same.
-    fn outlives_its_ring(&self) -> bool;
+    fn outlives_its_ring(&self) -> bool {
+        false
+    }
 }
 
 /// Next event of a pending operation.

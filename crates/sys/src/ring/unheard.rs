@@ -62,15 +62,7 @@ mod tests {
     }
 
     impl SimulatedKernel for Failing {
-        fn opened(&self, _: &Arc<OwnedFd>) {}
-
         fn run(&self, _: &OwnedFd, _: &mut Io) -> Result<usize, Errno> {
-            Err(self.errno)
-        }
-
-        fn mapped(&self, _: &File) {}
-
-        fn msync(&self, _: &File, _: usize, _: usize) -> Result<(), Errno> {
             Err(self.errno)
         }
 
