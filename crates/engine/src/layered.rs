@@ -135,7 +135,7 @@ pub(crate) struct LayerOut<N> {
 
 /// A request of a layer for a device below.
 ///
-/// One that is answered at once has its end where it lies: moving it after its data was touched takes longer than before.
+/// One that is answered at once has its end where it lies: moving it right after its data was touched takes long.
 struct Step<N> {
     device: usize,
     /// The request, and its result once there is one.
@@ -199,8 +199,8 @@ impl<L: Layer> Layered<L> {
         Self { layer, lower, below: InFlight::new(most), out, again: VecDeque::new() }
     }
 
-    /// Passes down a request that was not answered at once; what it came back with, where it has ended already. There is a
-    /// place for it.
+    /// Passes down a request that was not answered at once; what it came back with, where it has ended already. There is
+    /// a place for it.
     #[inline]
     fn pass(
         &mut self,

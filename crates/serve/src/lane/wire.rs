@@ -95,7 +95,7 @@ pub trait Wire {
 
 /// A request as a wire takes it.
 ///
-/// What the device does by itself goes step by step. A device that cannot discard keeps the data, since that is advice;
+/// A device goes step by step where it works by itself. One that cannot discard keeps the data, since that is advice;
 /// where it cannot zero, zeros are written; where it cannot cache, bytes are read and forgotten, which warms the caches
 /// below. An append has at most [`CHUNK`] bytes, and [`Wire::placed`] is told where they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,12 +108,13 @@ pub struct WireRequest<T> {
     pub durable: bool,
     /// Of a zeroing: it fails with [`Fault::NotSupported`] rather than write zeros.
     pub fast: bool,
-    /// Of a read: the wire keeps all its buffers until the end. So the lane begins it only when there are buffers for all
-    /// of it: two such reads must not each wait for the other's.
+    /// Of a read: the wire keeps all its buffers until the end. So the lane begins it only when there are buffers for
+    /// all of it: two such reads must not each wait for the other's.
     pub whole: bool,
     /// Where on the device, in bytes.
     pub offset: u64,
-    /// Bytes; 0 for an operation without a range. A request of no bytes ends at once, and a read of none is given nothing.
+    /// Bytes; 0 for an operation without a range. A request of no bytes ends at once, and a read of none is given
+    /// nothing.
     pub length: u64,
 }
 
@@ -137,8 +138,8 @@ impl WireRequest<()> {
 pub enum WireInput<T> {
     /// A request. Taken only while the room [has a job](Room::has_job).
     Asked(WireRequest<T>),
-    /// A request for the device of this number that may not be carried out; the wire has answered it. Its operation, where
-    /// a device has such a one.
+    /// A request for the device of this number that may not be carried out; the wire has answered it. Its operation,
+    /// where a device has such a one.
     Refused(usize, Option<Op>),
     /// The bytes that [`Wire::bring`] has put off; `None` when they will never come.
     Bytes(JobId, Option<Buffer>),

@@ -23,8 +23,8 @@ use super::syscalls::{self, Syscalls};
 use super::unheard::is_sync;
 use super::{InKernel, Io, Patience};
 
-/// Substitute for Linux below the rings of a test. For tests only. Unless it says otherwise, each operation is done as soon
-/// as it is asked about, and mappings are always in sync.
+/// Substitute for Linux below the rings of a test. For tests only. Unless it says otherwise, each operation is done as
+/// soon as it is asked about, and mappings are always in sync.
 pub trait SimulatedKernel: Send + Sync {
     /// A file was given to a ring: called before its first operation, and again each time the same
     /// open file is given to a ring.
