@@ -141,7 +141,7 @@ impl Laid<'_> {
             Export::new(number as u64, cells)
         };
         vec![
-            Known { is_sound, ..Known::new(export(0), has_lost) },
+            Known { is_sound, flushes_ask: self.stack != Stack::Table, ..Known::new(export(0), has_lost) },
             Known { is_unwell, is_sound: is_sound_below, ..Known::new(export(1), || false) },
         ]
     }

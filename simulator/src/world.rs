@@ -41,6 +41,9 @@ pub struct Known {
     pub told: (Tick, u64),
     /// Nothing that can fail stands below.
     pub is_sound: bool,
+    /// A flush asks the medium. Where it does not, each write was durable before it ended, and only its own client is
+    /// told that it was lost.
+    pub flushes_ask: bool,
     /// Writes were lost below, as far as is known now.
     pub has_lost: Box<dyn Fn() -> bool + Send>,
 }
@@ -61,6 +64,7 @@ impl Known {
             size: (0, size),
             told: (0, 0),
             is_sound: true,
+            flushes_ask: true,
             has_lost: Box::new(has_lost),
         }
     }
@@ -72,7 +76,7 @@ impl Known {
 
     /// Now, and whether no flush may say yes any more: a write has been lost, or has failed.
     pub fn moment(&mut self) -> (Tick, bool) {
-        (self.audit.tick(), self.has_failed || (self.has_lost)() && !self.loss_is_told)
+        (self.audit.tick(), self.has_failed || self.flushes_ask && (self.has_lost)() && !self.loss_is_told)
     }
 }
 
