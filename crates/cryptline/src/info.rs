@@ -5,6 +5,7 @@ use std::fmt;
 use cryptline_engine::dispatch::{Dispatch, DispatchMode};
 use cryptline_engine::layer::DelaySpec;
 use cryptline_engine::zone::ZoneLayout;
+use cryptline_luks::format::LuksVersion;
 
 use crate::size::human;
 
@@ -67,6 +68,15 @@ pub enum VolumeKind {
     Table,
     /// Nobody: a new volume under a key that nobody knows.
     RandomKey,
+}
+
+impl From<LuksVersion> for VolumeKind {
+    fn from(version: LuksVersion) -> Self {
+        match version {
+            LuksVersion::Luks1 => Self::Luks1,
+            LuksVersion::Luks2 => Self::Luks2,
+        }
+    }
 }
 
 impl fmt::Display for VolumeKind {

@@ -158,9 +158,9 @@ impl Area {
         starts.map(move |start| Self { offset: self.offset + start, size: size.min(self.size - start) })
     }
 
-    pub(crate) fn of_stripes(offset: u64, key_len: u32) -> Self {
-        let size = stripes_len(key_len);
-        Self { offset, size }
+    /// Stripes of a key of `key_len` bytes from this 512-byte sector on.
+    pub(crate) fn of_stripes(sector: u32, key_len: u32) -> Self {
+        Self { offset: u64::from(sector) * 512, size: stripes_len(key_len) }
     }
 }
 

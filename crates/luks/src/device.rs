@@ -4,9 +4,19 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 
 use crate::error::Error;
 
+/// Bytes that can be read at any place.
+pub(crate) trait ReadSeek: Read + Seek {}
+
+impl<T: Read + Seek> ReadSeek for T {}
+
 /// Fills `out` from `offset`. A device that ends early is [`Error::Truncated`]; `what` names
 /// what lies there.
-pub(crate) fn read_at(device: &mut (impl Read + Seek), offset: u64, out: &mut [u8], what: &str) -> Result<(), Error> {
+pub(crate) fn read_at(
+    device: &mut (impl Read + Seek + ?Sized),
+    offset: u64,
+    out: &mut [u8],
+    what: &str,
+) -> Result<(), Error> {
     let done = device.seek(SeekFrom::Start(offset)).and_then(|_| device.read_exact(out));
     match done {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
@@ -28,6 +38,15 @@ pub(crate) fn write_at(device: &mut (impl Write + Seek), offset: u64, data: &[u8
 /// A barrier: what was written before is on the device before what is written after.
 pub(crate) fn flush(device: &mut impl Write) -> Result<(), Error> {
     device.flush().map_err(|source| write_error(0, source))
+}
+
+/// Makes one write after the other, each durable before the next is begun.
+pub(crate) fn write_in_order(device: &mut (impl Write + Seek), writes: &[(u64, Vec<u8>)]) -> Result<(), Error> {
+    for (offset, bytes) in writes {
+        write_at(device, *offset, bytes)?;
+        flush(device)?;
+    }
+    Ok(())
 }
 
 /// Fails with [`Error::Truncated`] unless `end <= size`.

@@ -3,7 +3,6 @@
 use cryptline_cipher::CipherSpec;
 
 use crate::hash::Hash;
-use crate::luks2::metadata::Digest;
 use crate::{DataSegment, LuksHeader};
 
 /// Bytes of an identity.
@@ -15,10 +14,7 @@ impl LuksHeader {
     /// not help to guess a passphrase. `None` where the header does not tell one key from another.
     #[must_use]
     pub fn identity(&self, segments: &[DataSegment]) -> Option<String> {
-        let key = match self {
-            Self::V1(header) => Some(&header.digest[..]),
-            Self::V2(header) => header.metadata.digests.values().find_map(of_data),
-        }?;
+        let key = self.inner().key_digest().ok()?.value;
         let mut parts = Vec::new();
         for (number, segment) in segments.iter().enumerate() {
             let cipher = segment.cipher.as_ref().map_or("", CipherSpec::as_str);
@@ -26,7 +22,7 @@ impl LuksHeader {
             parts.extend_from_slice(numbers.map(u64::to_le_bytes).as_flattened());
             // What the whole volume has goes with its first segment.
             let words = match number {
-                0 => &[self.uuid().as_bytes(), cipher.as_bytes(), key][..],
+                0 => &[self.uuid().as_bytes(), cipher.as_bytes(), &key][..],
                 _ => &[cipher.as_bytes()],
             };
             // Of what may have any length, the length comes first: no two volumes have the same bytes.
@@ -38,12 +34,6 @@ impl LuksHeader {
         Hash::Sha256.digest(&[&parts], &mut identity);
         Some(base16ct::lower::encode_string(&identity))
     }
-}
-
-/// The digest of the key that the data is encrypted with.
-fn of_data(digest: &Digest) -> Option<&[u8]> {
-    let (_, value) = digest.pbkdf2.as_ref()?;
-    (!digest.segments.is_empty()).then_some(value)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::error::printable;
 use crate::kdf::Kdf;
 use crate::luks2::metadata::{Keyslot, Priority};
+use crate::version::HeaderVersion;
 use crate::{LuksHeader, luks1, luks2};
 
 /// Content of a header.
@@ -176,7 +177,7 @@ impl LuksHeader {
 fn of_luks1(header: &luks1::Luks1Header) -> HeaderInfo {
     let key_bits = header.key_len * 8;
     let keyslots = header.active_slots().map(|(id, slot)| {
-        let extent = slot.extent(header.key_len);
+        let extent = header.place(slot.sector);
         KeyslotInfo {
             id,
             kind: "luks1".into(),
@@ -205,7 +206,7 @@ fn of_luks1(header: &luks1::Luks1Header) -> HeaderInfo {
         cipher: Some(header.encryption()),
         key_bits: Some(header.key_len as usize * 8),
         sector_size: Some(512),
-        offset: u64::from(header.payload_sector) * 512,
+        offset: header.data_offset(),
         ..SegmentInfo::default()
     };
     HeaderInfo {

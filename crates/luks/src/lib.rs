@@ -14,12 +14,12 @@
 //!
 //! A header is hostile until it is checked: sizes, counts and costs are bounded before they are
 //! used. What damages a header makes [`read`] fail; what is sound but can not or must not be
-//! opened (reencryption, integrity, `cipher_null`) makes [`Header::segments`] and
-//! [`Header::unlock`] fail, so that [`Header::info`] can still show it.
+//! opened (reencryption, integrity, `cipher_null`) makes [`LuksHeader::segments`] and
+//! [`LuksHeader::unlock`] fail, so that [`LuksHeader::info`] can still show it.
 //!
 //! A LUKS header is not authenticated. Whoever can write to the disk can swap it for one of
 //! their own, whose key they know, and wait for new data. Only the owner knows what cipher and
-//! key the volume should have; [`Header::trust`] says how far the key slot that was opened proves it.
+//! key the volume should have; [`LuksHeader::trust`] says how far the key slot that was opened proves it.
 //!
 //! A key slot or token that breaks the format refuses nobody who opens, and is not written around: whoever would change
 //! the header is refused by name. [`look`] is for who only reads; [`read`], for who may write, also refuses a LUKS2
@@ -53,6 +53,7 @@ pub mod signatures;
 pub mod token;
 mod trust;
 mod unlock;
+mod version;
 
 #[cfg(test)]
 mod crash_edit_tests;
@@ -67,7 +68,6 @@ mod testing;
 mod tests;
 
 use std::io::{Read, Seek};
-use std::time::Duration;
 
 pub use hash::Hash;
 
@@ -82,8 +82,8 @@ pub use segment::{DataSegment, SegmentPolicy};
 pub use trust::{Doubted, Trust};
 pub use unlock::{PASSPHRASE_LEN_MAX, UnlockOptions, UnlockedSlot};
 
-use budget::Budget;
 use device::{read_at, to_u64};
+use options::LuksVersion;
 
 /// First bytes of a LUKS1 header and of the primary copy of a LUKS2 header.
 pub const MAGIC: [u8; 6] = *b"LUKS\xba\xbe";
@@ -103,14 +103,14 @@ pub enum LuksHeader {
 /// and of a LUKS2 header picks the good copy. Whoever has it may write to the volume.
 ///
 /// # Errors
-/// As [`look`], and as [`Header::check_writable`].
+/// As [`look`], and as [`LuksHeader::check_writable`].
 pub fn read(device: &mut (impl Read + Seek), device_size: u64) -> Result<LuksHeader, Error> {
     let header = look(device, device_size)?;
     header.check_writable()?;
     Ok(header)
 }
 
-/// The same for who only reads the volume: [`Header::check_writable`] has not been asked.
+/// The same for who only reads the volume: [`LuksHeader::check_writable`] has not been asked.
 ///
 /// # Errors
 /// [`Error::NotLuks`], [`Error::Truncated`], [`Error::BothCopiesDamaged`], [`Error::Invalid`],
@@ -137,111 +137,54 @@ pub fn look(device: &mut (impl Read + Seek), device_size: u64) -> Result<LuksHea
 }
 
 impl LuksHeader {
+    /// Version of the header.
+    #[must_use]
+    pub fn version(&self) -> LuksVersion {
+        self.inner().version()
+    }
+
     /// Refuses a volume that may be read and must not be written to.
     ///
     /// # Errors
-    /// As [`luks2::Header::check_writable`].
+    /// [`Error::OtherContents`], [`Error::NotUnderstood`].
     pub fn check_writable(&self) -> Result<(), Error> {
-        match self {
-            Self::V1(_) => Ok(()),
-            Self::V2(header) => header.check_writable(),
-        }
+        self.inner().check_writable()
     }
 
-    /// Refuses to change a header of which something is not as the format has it.
-    pub(crate) fn check_understood(&self) -> Result<(), Error> {
-        match self {
-            Self::V1(header) => header.check_understood(),
-            Self::V2(header) => header.check_understood(),
-        }
-    }
-
-    /// Where the data is and how it is encrypted: at least one segment, in the order of the clear disk.
+    /// Where the data is and how it is encrypted: at least one segment, in the order of the clear disk. All that are
+    /// encrypted are under the volume key.
     ///
     /// # Errors
-    /// As [`luks1::Header::segments`] and [`luks2::Header::segments`].
+    /// [`Error::ReencryptionInProgress`], [`Error::UnknownRequirement`],
+    /// [`Error::NotSupported`] for integrity, other segment types and other ciphers,
+    /// [`Error::NullCipher`], [`Error::ClearSegment`] and [`Error::DetachedHeader`] as `policy` says,
+    /// [`Error::Invalid`] where several do not follow each other.
     pub fn segments(&self, policy: SegmentPolicy) -> Result<Vec<DataSegment>, Error> {
-        match self {
-            Self::V1(header) => header.segments(policy),
-            Self::V2(header) => header.segments(policy),
-        }
+        self.inner().segments(policy)
     }
 
     /// Length of the volume key in bytes; `None` when no key slot tells.
     #[must_use]
     pub fn key_len(&self) -> Option<usize> {
-        match self {
-            Self::V1(header) => Some(header.key_len as usize),
-            Self::V2(header) => header.key_len(),
-        }
-    }
-
-    /// The volume key that `passphrase` opens, from the device that the header was read from.
-    ///
-    /// # Errors
-    /// [`Error::NoKey`] for a wrong passphrase; as [`luks1::Header::unlock`] and
-    /// [`luks2::Header::unlock`].
-    pub fn unlock(
-        &self,
-        device: &mut (impl Read + Seek),
-        passphrase: &[u8],
-        options: &UnlockOptions,
-    ) -> Result<UnlockedSlot, Error> {
-        match self {
-            Self::V1(header) => header.unlock(device, passphrase, options),
-            Self::V2(header) => header.unlock(device, passphrase, options),
-        }
-    }
-
-    /// How long [`unlock`](Self::unlock) takes here with a passphrase that no slot opens, at about and
-    /// when nothing else runs: for telling who waits. Slots that would be refused take no time.
-    #[must_use]
-    pub fn unlock_time(&self, options: &UnlockOptions) -> Duration {
-        let mut budget = Budget::new(options.limits);
-        match self {
-            Self::V1(header) => header.spend_all(options, &mut budget),
-            Self::V2(header) => header.spend_all(options, &mut budget),
-        }
-        budget.spent()
-    }
-
-    /// Checks that `key` is this volume's key.
-    ///
-    /// # Errors
-    /// [`Error::WrongVolumeKey`], or why it can not be checked.
-    pub fn verify_volume_key(&self, key: &[u8], limits: KdfLimits) -> Result<(), Error> {
-        let right = match self {
-            Self::V1(header) => header.verify_volume_key(key, limits)?,
-            Self::V2(header) => header.verify_volume_key(key, limits)?,
-        };
-        if right { Ok(()) } else { Err(Error::WrongVolumeKey) }
+        self.inner().key_len()
     }
 
     /// How the volume asks to be opened (`cryptsetup open --persistent`): the flags' names, as the header has
     /// them, such as `allow-discards`. LUKS1 has none.
     #[must_use]
     pub fn flags(&self) -> &[String] {
-        match self {
-            Self::V1(_) => &[],
-            Self::V2(header) => &header.metadata.config.flags,
-        }
+        self.luks2().map_or(&[], |header| &header.metadata.config.flags)
     }
 
     /// Returns the warnings for the user, one line each: for example that a copy is damaged.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
-        match self {
-            Self::V1(header) => &header.warnings,
-            Self::V2(header) => &header.warnings,
-        }
+        self.inner().warnings()
     }
 
     /// UUID of the volume, as text.
     #[must_use]
     pub fn uuid(&self) -> &str {
-        match self {
-            Self::V1(header) => &header.uuid,
-            Self::V2(header) => &header.binary.uuid,
-        }
+        self.inner().uuid()
     }
 }

@@ -13,6 +13,15 @@ pub enum LuksVersion {
     Luks2,
 }
 
+impl std::fmt::Display for LuksVersion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Luks1 => "LUKS1",
+            Self::Luks2 => "LUKS2",
+        })
+    }
+}
+
 /// Options of a new header. The defaults are those of `cryptsetup luksFormat`.
 #[derive(Clone, Debug)]
 pub struct FormatOptions {

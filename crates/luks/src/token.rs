@@ -52,10 +52,8 @@ impl LuksHeader {
     /// number first. LUKS1 has none.
     #[must_use]
     pub fn tokens_to_try(&self, filter: TokenFilter<'_>) -> Vec<TokenToTry> {
-        let Self::V2(header) = self else {
-            return Vec::new();
-        };
-        let Ok((_, digest)) = header.data_digest() else {
+        let found = self.luks2().and_then(|header| Some((header, header.data_digest().ok()?.1)));
+        let Some((header, digest)) = found else {
             return Vec::new();
         };
         let tokens = header.metadata.tokens.iter().filter(|(id, token)| {
@@ -88,42 +86,10 @@ impl LuksHeader {
         tokens
     }
 
-    /// The same with these key slots only, whose priority is as usual: for trying a token's passphrase.
-    #[must_use]
-    pub fn with_slots(&self, slots: &[u32]) -> Self {
-        let mut header = self.clone();
-        match &mut header {
-            Self::V1(header) => {
-                for (number, slot) in header.slots.iter_mut().enumerate() {
-                    if !slots.iter().any(|&kept| kept as usize == number) {
-                        *slot = None;
-                    }
-                }
-            }
-            Self::V2(header) => {
-                let metadata = &mut header.metadata;
-                metadata.keyslots.retain(|slot, _| slots.contains(slot));
-                for slot in metadata.keyslots.values_mut() {
-                    slot.priority = Priority::Normal;
-                }
-                for digest in metadata.digests.values_mut() {
-                    digest.keyslots.retain(|slot| slots.contains(slot));
-                }
-            }
-        }
-        header
-    }
-
     /// A token's JSON as the header has it.
     #[must_use]
     pub fn token_json(&self, id: u32) -> Option<String> {
-        match self {
-            Self::V1(_) => None,
-            Self::V2(header) => {
-                let tokens = header.metadata.json.get("tokens")?;
-                Some(tokens.get(id.to_string())?.to_string())
-            }
-        }
+        Some(self.luks2()?.metadata.json.get("tokens")?.get(id.to_string())?.to_string())
     }
 }
 

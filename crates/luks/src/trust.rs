@@ -96,7 +96,7 @@ impl LuksHeader {
         slot: Option<u32>,
         accepted: &[String],
     ) -> Trust {
-        let area = slot.and_then(|slot| Some((slot, self.area_cipher(slot)?)));
+        let area = slot.and_then(|slot| Some((slot, self.inner().area_cipher(slot)?)));
         let mut trust = Trust::ReadWrite;
         for segment in segments {
             let Some(cipher) = segment.cipher.as_ref().filter(|cipher| !cipher.is_null()) else {
@@ -125,20 +125,9 @@ impl LuksHeader {
     /// Tells if a key slot keeps the volume key, and not another one.
     #[must_use]
     pub fn keeps_volume_key(&self, slot: u32) -> bool {
-        match self {
-            Self::V1(_) => true,
-            Self::V2(header) => header.data_digest().is_ok_and(|(_, digest)| digest.keyslots.contains(&slot)),
-        }
-    }
-
-    /// Cipher of the area of a key slot that keeps the volume key.
-    fn area_cipher(&self, slot: u32) -> Option<String> {
-        match self {
-            Self::V1(header) => Some(header.encryption()),
-            Self::V2(header) => {
-                let keyslot = header.metadata.keyslots.get(&slot).filter(|_| self.keeps_volume_key(slot))?;
-                Some(keyslot.luks2.as_ref()?.encryption.clone())
-            }
+        match self.luks2() {
+            None => true,
+            Some(header) => header.keeps(slot),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use clap::Args;
-use cryptline::luks::format::{FormatOptions, LuksVersion};
+use cryptline::luks::format::FormatOptions;
 use cryptline::{Copy, Create, Holes, Problem, Progress, Target};
 use cryptline_sys::lock;
 
@@ -244,10 +244,7 @@ impl CreateArgs {
 
     /// Describes what was made, for people.
     fn told(&self, options: &FormatOptions, data_size: u64) -> String {
-        let version = match options.version {
-            LuksVersion::Luks1 => "LUKS1",
-            LuksVersion::Luks2 => "LUKS2",
-        };
+        let version = options.version;
         let name = self.file.display().to_string();
         let seed = match (&options.seed, &self.volume.layout.volume_key_file) {
             (Some(_), None) => {

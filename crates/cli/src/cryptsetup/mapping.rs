@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use cryptline::{Open, SecretBuf, VolumeKind};
+use cryptline::{Open, SecretBuf};
 use cryptline_serve::device::is_claimed;
 use cryptline_sys::{block_device_size, loop_backing_file};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -155,7 +155,7 @@ fn described(line: &CryptsetupLine, target: &Path) -> Result<NamedMapping, CliEr
     let info = found.header.info();
     let segment = info.segments.first();
     Ok(NamedMapping {
-        kind: if found.kind == VolumeKind::Luks1 { "LUKS1" } else { "LUKS2" }.to_owned(),
+        kind: found.kind.to_string(),
         cipher: segment.and_then(|it| it.cipher.clone()).unwrap_or_default(),
         key_bits: info.keyslots.first().map_or(0, |slot| slot.key_bits),
         sector_size: segment.and_then(|it| it.sector_size).unwrap_or(512),

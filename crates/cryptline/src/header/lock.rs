@@ -19,6 +19,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use cryptline_luks::LuksHeader;
+use cryptline_luks::format::LuksVersion;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
@@ -122,9 +123,9 @@ impl AsFd for InUse {
 impl InUse {
     /// `None` for LUKS1, which is not reencrypted so, and where the folder is not for us.
     pub(crate) fn of(header: &LuksHeader) -> Result<Option<Self>, Problem> {
-        match header {
-            LuksHeader::V1(_) => Ok(None),
-            LuksHeader::V2(_) => Self::in_folder(Path::new(FOLDER), header.uuid()),
+        match header.version() {
+            LuksVersion::Luks1 => Ok(None),
+            LuksVersion::Luks2 => Self::in_folder(Path::new(FOLDER), header.uuid()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Tokens and recovery keys.
 
 use cryptline_luks::edit::{Edit, HeaderChange, TokenPlace, TokenSlots};
+use cryptline_luks::format::LuksVersion;
 use cryptline_luks::recovery;
 use cryptline_sys::SecretBuf;
 
@@ -52,7 +53,7 @@ impl Header {
     pub fn add_recovery_key(self, slot: Option<u32>) -> Result<(Edited, SecretBuf)> {
         let mut text = None;
         let edited = self.with_key_memory(|this, opened, edit| {
-            if let cryptline_luks::LuksHeader::V1(_) = edit.header() {
+            if edit.header().version() == LuksVersion::Luks1 {
                 return Err(Problem::NoRecoveryKeys.on(&opened.name));
             }
             let UnlockedHeader { key, notes: warnings, .. } = this.unlock(opened, edit.header(), KeptKey::VolumeKey)?;

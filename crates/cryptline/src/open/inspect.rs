@@ -6,7 +6,7 @@ use cryptline_luks::{DataSegment, Doubted, Error as LuksError, LuksHeader, Segme
 use cryptline_sys::SecretBuf;
 use sha2::{Digest, Sha256};
 
-use super::luks::{Opened, check_version, kind, look, look_on, unlock, warnings_of};
+use super::luks::{Opened, check_version, look, look_on, unlock, warnings_of};
 use super::{Format, Open};
 use crate::base::Look;
 use crate::error::Problem;
@@ -100,7 +100,7 @@ impl Open {
         Inspection {
             data_size: segments
                 .and_then(|segments| segments.iter().map(|segment| segment.data_size(device.size)).sum()),
-            kind: kind(&header),
+            kind: header.version().into(),
             detached,
             device_size: device.size,
             name: device.name.clone(),

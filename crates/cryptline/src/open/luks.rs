@@ -17,7 +17,6 @@ use crate::contents;
 use crate::dispatch::Stored;
 use crate::error::Problem;
 use crate::header::lock::InUse;
-use crate::info::VolumeKind;
 use crate::keys::{Key, KeyRequest, Keys, is_uuid, with_keys};
 use crate::rules::hex;
 use crate::volume::Volume;
@@ -79,7 +78,7 @@ pub(super) fn open(mut open: Open, source: &BaseSource, version: Option<LuksVers
     }
     drop((key, header_image));
     warnings.extend(notes_of_flags);
-    let plan = StackPlan { source: target, kind: kind(&header), dispatch: decision.dispatch, parts };
+    let plan = StackPlan { source: target, kind: header.version().into(), dispatch: decision.dispatch, parts };
     let locks = (in_use, open.in_use.take());
     let volume = plan.build(vec![base], open, warnings)?;
     Ok(volume.identified(identity, slot).kept(locks))
@@ -101,7 +100,7 @@ impl Open {
                 crypt: crypt.transpose().map_err(|error| error.on(&name))?,
             });
         }
-        let plan = StackPlan { source: name, kind: kind(header), dispatch: decision.dispatch, parts };
+        let plan = StackPlan { source: name, kind: header.version().into(), dispatch: decision.dispatch, parts };
         plan.build(vec![base], self, Vec::new())
     }
 }
@@ -166,13 +165,6 @@ pub(super) fn look_on(mut device: impl Read + Seek, size: u64, sector: Option<u3
     Err(problem.on(name))
 }
 
-pub(super) fn kind(header: &LuksHeader) -> VolumeKind {
-    match header {
-        LuksHeader::V1(_) => VolumeKind::Luks1,
-        LuksHeader::V2(_) => VolumeKind::Luks2,
-    }
-}
-
 /// Returns what was found in the header, which is told at once.
 pub(super) fn warnings_of(header: &LuksHeader, open: &Open) -> Vec<Warning> {
     let found: Vec<_> = header.warnings().iter().cloned().map(Warning::Header).collect();
@@ -183,13 +175,11 @@ pub(super) fn warnings_of(header: &LuksHeader, open: &Open) -> Vec<Warning> {
 }
 
 pub(super) fn check_version(header: &LuksHeader, wanted: Option<LuksVersion>, name: &str) -> Result<()> {
-    let found = kind(header);
-    match (wanted, found) {
-        (Some(LuksVersion::Luks1), VolumeKind::Luks2) | (Some(LuksVersion::Luks2), VolumeKind::Luks1) => {
-            Err(Problem::Version { found }.on(name))
-        }
-        _ => Ok(()),
+    let found = header.version();
+    if wanted.is_some_and(|wanted| wanted != found) {
+        return Err(Problem::Version { found: found.into() }.on(name));
     }
+    Ok(())
 }
 
 /// Where the data is, if it can and may be opened.

@@ -15,13 +15,11 @@
 use std::io::{Cursor, Read, Seek, Write};
 
 use super::Edit;
-use super::luks2::write_both;
-use crate::area::{Area, stripes_len};
-use crate::device::{flush, read_at, to_u64, write_at};
+use super::luks2::next_epoch;
+use crate::device::{flush, read_at, to_u64, write_at, write_in_order};
 use crate::error::{Error, quote};
-use crate::luks2::binary::{BINARY_LEN, Binary, HeaderCopy};
-use crate::luks2::validate::header_end;
-use crate::luks2::wipe_magics;
+use crate::luks2::binary::{BINARY_LEN, HeaderCopy};
+use crate::luks2::{Luks2Header, wipe_magics};
 use crate::{LuksHeader, signatures};
 
 /// Those that are made here end at a multiple of this.
@@ -114,7 +112,8 @@ impl Restore {
             let kept = "the header in the backup may only be read, and so it is again: both of its copies are written as they are";
             concerns.push(kept.to_owned());
         }
-        Ok(Self { epoch: next_epoch([Some(&header), current.as_ref()])?, backup, header, before, current, concerns })
+        let epoch = next_epoch([Some(&header), current.as_ref()].into_iter().flatten().filter_map(LuksHeader::luks2))?;
+        Ok(Self { epoch, backup, header, before, current, concerns })
     }
 
     /// Returns what is lost by it, one line each; whoever may lose it should be asked.
@@ -145,19 +144,13 @@ impl Restore {
         if now != self.before {
             return Err(Error::ChangedMeanwhile);
         }
-        let first = match &self.header {
-            LuksHeader::V1(_) => PIECE,
-            LuksHeader::V2(header) => zeroed(2 * header.binary.copy_size).len(),
-        };
+        let header = self.header.inner();
+        let first = at(header.metadata_len());
+        let writes = header.restored(&self.backup[..first], self.epoch, self.is_primary_last())?;
         self.write_slots(device, first)?;
-        match &self.header {
-            LuksHeader::V1(_) => {
-                write_at(device, 0, &self.backup[..first])?;
-                flush(device)?;
-                wipe_beyond(device, size, to_u64(self.backup.len()))?;
-            }
-            LuksHeader::V2(header) if header.check_writable().is_err() => self.write_as_they_are(device, first)?,
-            LuksHeader::V2(header) => self.write_copies(device, header)?,
+        write_in_order(device, &writes)?;
+        if header.luks2().is_none() {
+            wipe_beyond(device, size, to_u64(self.backup.len()))?;
         }
         crate::look(device, size)
     }
@@ -174,34 +167,10 @@ impl Restore {
         flush(device)
     }
 
-    fn write_copies(&self, device: &mut (impl Write + Seek), header: &crate::luks2::Luks2Header) -> Result<(), Error> {
-        let start = at(header.binary.offset(header.copy));
-        let raw = &self.backup[start..start + BINARY_LEN];
-        let end = start + at(header.binary.copy_size);
-        let json = &self.backup[start + BINARY_LEN..end];
-        let binary = Binary { epoch: self.epoch, ..header.binary.clone() };
-        write_both(device, binary, raw, json, self.is_primary_last())
-    }
-
-    /// Both copies, which are the first `len` bytes, as the backup has them: of one of them, it is not known what it says.
-    fn write_as_they_are(&self, device: &mut (impl Write + Seek), len: usize) -> Result<(), Error> {
-        let mut copies = [0, len / 2];
-        if self.is_primary_last() {
-            copies.reverse();
-        }
-        for start in copies {
-            write_at(device, to_u64(start), &self.backup[start..start + len / 2])?;
-            flush(device)?;
-        }
-        Ok(())
-    }
-
     /// The only good copy that there is comes last.
     fn is_primary_last(&self) -> bool {
-        match &self.current {
-            Some(LuksHeader::V2(current)) => current.copy == HeaderCopy::Primary && !current.copies_agree(),
-            _ => false,
-        }
+        let current = self.current.as_ref().and_then(LuksHeader::luks2);
+        current.is_some_and(Luks2Header::is_only_primary)
     }
 }
 
@@ -222,19 +191,15 @@ fn checked(backup: &[u8]) -> Result<LuksHeader, Error> {
         let reason = format!("it has {len} bytes, such a header has {needed}");
         return Err(Error::NotABackup(reason));
     }
-    if let LuksHeader::V2(header) = &header {
-        header.check_usable()?;
-    }
+    header.inner().check_usable()?;
     Ok(header)
 }
 
 /// With another start of the data or length of its key, the data would be lost.
 fn check_same_data(current: &LuksHeader, backup: &LuksHeader) -> Result<(), Error> {
     // During reencryption, only the header that is there knows which part is under which key.
-    if let LuksHeader::V2(current) = current {
-        current.check_usable()?;
-    }
-    let (is, was) = (data_offset(current), data_offset(backup));
+    current.inner().check_usable()?;
+    let (is, was) = (current.inner().data_offset(), backup.inner().data_offset());
     if is != was {
         return Err(Error::BackupDiffers(format!("the data begins at byte {is} here, in the backup at {was}")));
     }
@@ -248,9 +213,7 @@ fn check_same_data(current: &LuksHeader, backup: &LuksHeader) -> Result<(), Erro
 
 /// The same of a copy that is not understood: that it says so is seen nevertheless.
 fn check_not_reencrypting(current: &LuksHeader, copy: &'static str, before: &[u8]) -> Result<(), Error> {
-    let LuksHeader::V2(current) = current else {
-        return Ok(());
-    };
+    let Some(current) = current.luks2() else { return Ok(()) };
     let both = [HeaderCopy::Primary, HeaderCopy::Secondary];
     let json = both.into_iter().find(|it| it.name() == copy).and_then(|copy| {
         let start = at(current.binary.offset(copy)) + BINARY_LEN;
@@ -277,15 +240,13 @@ fn concerns(current: &LuksHeader, backup: &LuksHeader) -> Vec<String> {
         let (is, was) = (quote(current.uuid()), quote(backup.uuid()));
         concerns.push(format!("the backup is of another volume, with UUID {was}; the one that is there has {is}"));
     }
-    if std::mem::discriminant(current) != std::mem::discriminant(backup) {
+    if current.version() != backup.version() {
         concerns.push("the header that is there is of another LUKS version".to_owned());
     } else {
         // Guard: what nobody can compare is not taken for the same.
-        let concern = match (key_digest(current), key_digest(backup)) {
-            (Some(is), Some(was)) if is == was => None,
-            (Some(_), Some(_)) => {
-                Some("the backup is of another volume key, under which the data that is there is noise")
-            }
+        let concern = match (current.inner().key_digest(), backup.inner().key_digest()) {
+            (Ok(is), Ok(was)) if is.value == was.value => None,
+            (Ok(_), Ok(_)) => Some("the backup is of another volume key, under which the data that is there is noise"),
             _ => Some("it cannot be told whether the backup has the volume key that the data is under"),
         };
         concerns.extend(concern.map(str::to_owned));
@@ -326,17 +287,6 @@ fn other_data(current: &LuksHeader, backup: &LuksHeader) -> Vec<String> {
     concerns
 }
 
-/// The digest of the volume key. It is made anew with each key.
-fn key_digest(header: &LuksHeader) -> Option<&[u8]> {
-    match header {
-        LuksHeader::V1(header) => Some(&header.digest),
-        LuksHeader::V2(header) => {
-            let (_, digest) = header.data_digest().ok()?;
-            digest.pbkdf2.as_ref().map(|(_, value)| &value[..])
-        }
-    }
-}
-
 /// Why nothing but a backup may be written over the header that is there.
 fn what_is_barred(bar: &Error) -> String {
     match bar {
@@ -357,36 +307,9 @@ fn what_is_lost(device: &mut (impl Read + Seek), size: u64, error: &Error) -> Re
     })
 }
 
-fn data_offset(header: &LuksHeader) -> u64 {
-    match header {
-        LuksHeader::V1(header) => u64::from(header.payload_sector) * 512,
-        LuksHeader::V2(header) => header.metadata.segments.values().map(|it| it.offset).min().unwrap_or(0),
-    }
-}
-
-/// Above those of all copies.
-fn next_epoch(headers: [Option<&LuksHeader>; 2]) -> Result<u64, Error> {
-    let copies = headers.into_iter().flatten().flat_map(|header| match header {
-        LuksHeader::V1(_) => &[][..],
-        LuksHeader::V2(header) => &header.copies,
-    });
-    let epoch = copies.filter_map(|copy| copy.epoch).max().unwrap_or(0);
-    epoch.checked_add(1).ok_or_else(|| Error::invalid("the header has been written 2^64 times"))
-}
-
 /// Bytes of this header with its key slots. LUKS1 lets these lie anywhere.
 fn end_of(header: &LuksHeader) -> Result<u64, Error> {
-    let end = match header {
-        LuksHeader::V1(header) => {
-            let stripes = stripes_len(header.key_len);
-            let ends = header.sectors.iter().map(|&sector| {
-                let offset = u64::from(sector) * 512;
-                Area { offset, size: stripes }
-            });
-            ends.filter_map(Area::end).max().unwrap_or(0)
-        }
-        LuksHeader::V2(header) => header_end(header.binary.copy_size, &header.metadata),
-    };
+    let end = header.inner().end();
     if end > Restore::LEN_MAX {
         let most = Restore::LEN_MAX;
         return Err(Error::Invalid(format!("a key slot ends at byte {end}; backups have at most {most} bytes")));

@@ -28,18 +28,9 @@ pub(super) fn gone_slots(device: &mut (impl Read + Seek), header: &LuksHeader) -
         let mut start = [0; MARK.len()];
         read_at(device, place.offset, &mut start, "a key slot").is_ok() && start == MARK
     };
-    let mut gone = places(header);
+    let mut gone = header.inner().areas();
     gone.retain(|&(_, place)| is_gone(place));
     gone.into_iter().map(|(slot, _)| slot).collect()
-}
-
-fn places(header: &LuksHeader) -> Vec<(u32, Area)> {
-    match header {
-        LuksHeader::V1(header) => {
-            header.active_slots().map(|(number, slot)| (number, slot.extent(header.key_len))).collect()
-        }
-        LuksHeader::V2(header) => header.metadata.keyslots.iter().map(|(number, slot)| (*number, slot.area)).collect(),
-    }
 }
 
 /// Overwrites key material that the header names until it is written, on a device of `size` bytes: all that can be.

@@ -1,143 +1,195 @@
 //! LUKS2: the JSON as a value in which only what is meant is changed.
 
-use std::io::{Read, Seek, Write};
-
 use cryptline_cipher::CipherSpec;
 use serde_json::{Value, json};
 
 use super::text::says_the_same;
-use super::{Edit, HeaderChange, Material, NewHeader, NewSlot, Priority, SlotSecrets, VersionEdit, material};
+use super::{
+    ChangeResult, Edit, FoundHeader, HeaderChange, HeaderEdit, Material, NewHeader, NewSlot, Priority, SlotResult,
+    SlotSecrets, material,
+};
+use crate::LuksHeader;
 use crate::area::{Area, KeyArea, first_gap, gaps, stripes_len};
 use crate::cost::KdfKind;
-use crate::device::{flush, read_at, to_u64, write_at};
+use crate::device::{ReadSeek, read_at, to_u64};
 use crate::error::Error;
 use crate::hash::Hash;
-use crate::luks2::binary::{BINARY_LEN, Binary, HeaderCopy};
+use crate::luks2::binary::{BINARY_LEN, Binary, HeaderCopy, text};
 use crate::luks2::format::{self, AREA_ALIGNMENT, check_label, copy_salt, keyslot_json};
-use crate::luks2::metadata::{DIGESTS_MAX, Keyslot, OBJECTS_MAX};
-use crate::luks2::validate::header_end;
+use crate::luks2::metadata::{DIGESTS_MAX, Keyslot, Metadata, OBJECTS_MAX};
 use crate::luks2::{Luks2Header, parse_metadata};
 use crate::options::parameters;
 use crate::random::Random;
+use crate::version::HeaderVersion;
 
 const LABEL_FIELD: usize = 24;
-pub(super) const UUID_FIELD: usize = 168;
+const UUID_FIELD: usize = 168;
 const SUBSYSTEM_FIELD: usize = 208;
 /// Hash of a new slot unless told otherwise.
 const HASH_DEFAULT: &str = "sha256";
 
-/// The JSON of the copy in use, byte for byte.
-pub(super) fn json_of(device: &mut (impl Read + Seek), header: &Luks2Header) -> Result<Vec<u8>, Error> {
-    let offset = header.binary.offset(header.copy) + to_u64(BINARY_LEN);
-    let len = usize::try_from(header.metadata.config.json_size).unwrap_or(0);
-    let mut area = vec![0; len];
-    read_at(device, offset, &mut area, "the LUKS2 header")?;
-    let end = area.iter().position(|&byte| byte == 0).unwrap_or(len);
-    area.truncate(end);
-    Ok(area)
-}
-
-/// Tells if JSON would be written back as it is.
-pub(super) fn is_kept(json: &[u8], header: &Luks2Header) -> bool {
-    std::str::from_utf8(json).is_ok_and(|text| says_the_same(text, &header.metadata.json.to_string()))
-}
-
-/// A copy that a newer program has written is not replaced by an older one.
-pub(super) fn check_not_newer(header: &Luks2Header) -> Result<(), Error> {
-    let damages = header.copies.iter().filter_map(|copy| copy.damage.as_deref());
-    let mut versions = damages.filter_map(|damage| damage.strip_prefix("version ")?.parse().ok());
-    match versions.find(|&version| version > 2) {
-        Some(version) => Err(Error::NewerVersion(version)),
-        None => Ok(()),
+impl HeaderEdit for Luks2Header {
+    fn find(&self, device: &mut dyn ReadSeek, _: u64) -> Result<FoundHeader, Error> {
+        let mut raw = vec![0; BINARY_LEN];
+        let offset = self.binary.offset(self.copy);
+        read_at(device, offset, &mut raw, "the LUKS2 header")?;
+        let mut json = vec![0; usize::try_from(self.metadata.config.json_size).unwrap_or(0)];
+        read_at(device, offset + to_u64(BINARY_LEN), &mut json, "the LUKS2 header")?;
+        let end = json.iter().position(|&byte| byte == 0).unwrap_or(json.len());
+        json.truncate(end);
+        let is_kept = |text| says_the_same(text, &self.metadata.json.to_string());
+        let is_lossy = !std::str::from_utf8(&json).is_ok_and(is_kept);
+        Ok(FoundHeader { raw, json, is_lossy, copies: self.copies.to_vec(), ..FoundHeader::default() })
     }
-}
 
-/// A header that is to be changed.
-pub(super) struct Luks2Editing<'a> {
-    pub edit: &'a Edit,
-    pub header: &'a Luks2Header,
-}
-
-impl<'a> VersionEdit<'a> for Luks2Editing<'a> {
-    fn add(&self, secrets: &SlotSecrets<'_>) -> Result<(HeaderChange<'a>, u32), Error> {
-        let number = free_slot(self.header, secrets.new.slot)?;
+    fn add<'a>(&self, edit: &'a Edit, secrets: &SlotSecrets<'_>) -> SlotResult<'a> {
+        let number = free_slot(self, secrets.new.slot)?;
         let (material, slot) = self.store(secrets)?;
-        let (digest, _) = self.header.data_digest()?;
-        let mut json = self.header.metadata.json.clone();
+        let (digest, _) = self.data_digest()?;
+        let mut json = self.metadata.json.clone();
         let name = number.to_string();
         object(&mut json["keyslots"])?.insert(name.clone(), slot);
         list(&mut json["digests"][digest.to_string()]["keyslots"])?.push(name.into());
-        let change = HeaderChange { material: vec![material], ..self.rewrite(json)? };
+        let change = HeaderChange { material: vec![material], ..self.rewrite(edit, &json)? };
         Ok((change, number))
     }
 
-    fn replace(&self, number: u32, secrets: &SlotSecrets<'_>) -> Result<(HeaderChange<'a>, u32), Error> {
+    fn replace<'a>(&self, edit: &'a Edit, number: u32, secrets: &SlotSecrets<'_>) -> SlotResult<'a> {
         if secrets.new.slot.is_some_and(|slot| slot != number) {
             return Err(parameters("the key slot keeps its number in LUKS2"));
         }
-        let old = self.header.metadata.keyslots.get(&number).ok_or(Error::SlotNotInUse(number))?;
+        let old = self.metadata.keyslots.get(&number).ok_or(Error::SlotNotInUse(number))?;
         let (material, slot) = self.store(&SlotSecrets { new: &self.vouching_as(old, secrets.new), ..*secrets })?;
-        let change = HeaderChange { material: vec![material], wiped: vec![old.area], ..self.with_slot(number, &slot)? };
+        let change =
+            HeaderChange { material: vec![material], wiped: vec![old.area], ..self.with_slot(edit, number, &slot)? };
         Ok((change, number))
     }
 
-    fn replace_in_place(&self, number: u32, secrets: &SlotSecrets<'_>) -> Result<HeaderChange<'a>, Error> {
-        let old = self.header.metadata.keyslots.get(&number).ok_or(Error::SlotNotInUse(number))?;
+    fn replace_in_place<'a>(&self, edit: &'a Edit, number: u32, secrets: &SlotSecrets<'_>) -> ChangeResult<'a> {
+        let old = self.metadata.keyslots.get(&number).ok_or(Error::SlotNotInUse(number))?;
         let secrets = &SlotSecrets { new: &self.vouching_as(old, secrets.new), ..*secrets };
         let (material, slot) = self.store_at(old.area, secrets)?;
-        Ok(self.with_slot(number, &slot)?.in_place(material))
+        Ok(self.with_slot(edit, number, &slot)?.in_place(material))
     }
 
-    fn remove(&self, slot: u32) -> Result<HeaderChange<'a>, Error> {
+    fn remove<'a>(&self, edit: &'a Edit, slot: u32) -> ChangeResult<'a> {
         // Without it, it is not known which slot is the last.
-        self.header.data_digest()?;
-        let area = self.header.metadata.keyslots.get(&slot);
+        self.data_digest()?;
+        let area = self.metadata.keyslots.get(&slot);
         let area = area.ok_or(Error::SlotNotInUse(slot))?.area;
-        Ok(HeaderChange { doomed: vec![area], ..self.without(&[slot])? })
+        Ok(HeaderChange { doomed: vec![area], ..self.without(edit, &[slot])? })
     }
 
-    fn erase(&self) -> Result<HeaderChange<'a>, Error> {
-        let slots: Vec<_> = self.header.metadata.keyslots.keys().copied().collect();
-        let start = 2 * self.header.binary.copy_size;
-        let end = header_end(self.header.binary.copy_size, &self.header.metadata);
+    fn erase<'a>(&self, edit: &'a Edit) -> ChangeResult<'a> {
+        let slots: Vec<_> = self.metadata.keyslots.keys().copied().collect();
         // What opens the volume comes first; then what others have left between.
-        let mut doomed = used_areas(self.header);
-        doomed.extend(gaps(&mut used_areas(self.header), start, end));
-        Ok(HeaderChange { doomed, ..self.without(&slots)? })
+        let mut doomed = self.used_areas();
+        doomed.extend(self.unused_areas());
+        Ok(HeaderChange { doomed, ..self.without(edit, &slots)? })
     }
 
-    fn set_uuid(&self, uuid: &str) -> Result<HeaderChange<'a>, Error> {
-        self.with_field(&[(UUID_FIELD, 40, uuid)])
+    fn set_uuid<'a>(&self, edit: &'a Edit, uuid: &str) -> ChangeResult<'a> {
+        self.with_field(edit, &[(UUID_FIELD, 40, uuid)])
     }
 
-    fn wipe_unused(&self) -> Result<HeaderChange<'a>, Error> {
-        let end = header_end(self.header.binary.copy_size, &self.header.metadata);
-        let start = 2 * self.header.binary.copy_size;
-        let wiped = gaps(&mut used_areas(self.header), start, end);
-        Ok(HeaderChange { wiped, ..self.rewritten()? })
+    fn wipe_unused<'a>(&self, edit: &'a Edit) -> ChangeResult<'a> {
+        Ok(HeaderChange { wiped: self.unused_areas(), ..self.rewritten(edit)? })
+    }
+
+    fn repair<'a>(&self, edit: &'a Edit, force: bool) -> Result<Option<HeaderChange<'a>>, Error> {
+        self.check_not_newer()?;
+        // Whoever accepts the cost of one has not been asked about the other.
+        if !self.copies_agree() {
+            return self.rewritten(edit).map(Some);
+        }
+        if force && !self.metadata.odd.is_empty() { self.without_odd(edit).map(Some) } else { Ok(None) }
+    }
+
+    fn keeping(&self) -> Option<Vec<u32>> {
+        let (_, digest) = self.data_digest().ok()?;
+        let slots = &self.metadata.keyslots;
+        let opens = |slot: &&u32| slots.get(*slot).is_some_and(|slot| slot.luks2.is_some());
+        Some(digest.keyslots.iter().filter(opens).copied().collect())
+    }
+
+    // Guard: the digest alone does not tell a key from the same key with zeros behind it.
+    fn verify_key_of(&self, slot: u32, key: &[u8]) -> Result<(), Error> {
+        let keeps = self.metadata.keyslots.get(&slot).ok_or(Error::SlotNotInUse(slot))?;
+        let fits = keeps.key_len as usize == key.len() && self.digest_of(slot)?.matches(key)?;
+        if fits { Ok(()) } else { Err(Error::WrongVolumeKey) }
+    }
+
+    fn writes(&self, new: &NewHeader) -> Result<Vec<Material>, Error> {
+        let binary = Binary { epoch: next_epoch([self])?, ..self.binary.clone() };
+        copies_of(binary, &new.raw[0], &new.json, self.is_only_primary())
+    }
+
+    fn changed(&self, _: &Edit, new: &NewHeader) -> Option<LuksHeader> {
+        let mut header = self.clone();
+        header.binary.uuid = text(&new.raw[0][UUID_FIELD..][..40]);
+        header.metadata = Metadata::parse(serde_json::from_slice(&new.json).ok()?).ok()?;
+        Some(LuksHeader::V2(header))
+    }
+
+    fn restored(&self, head: &[u8], epoch: u64, is_primary_last: bool) -> Result<Vec<Material>, Error> {
+        let copies = head.chunks(head.len() / 2);
+        if self.check_writable().is_err() {
+            // Of one of them, it is not known what it says.
+            let mut copies: Vec<_> = [0, self.binary.copy_size].into_iter().zip(copies.map(<[u8]>::to_vec)).collect();
+            if is_primary_last {
+                copies.reverse();
+            }
+            return Ok(copies);
+        }
+        let binary = Binary { epoch, ..self.binary.clone() };
+        let start = usize::try_from(self.binary.offset(self.copy)).unwrap_or(usize::MAX);
+        let (raw, json) = head[start..start + head.len() / 2].split_at(BINARY_LEN);
+        copies_of(binary, raw, json, is_primary_last)
     }
 }
 
-impl<'a> Luks2Editing<'a> {
+impl Luks2Header {
+    /// Areas of key slots in the order of their places.
+    fn used_areas(&self) -> Vec<Area> {
+        let mut used: Vec<_> = self.metadata.keyslots.values().map(|slot| slot.area).collect();
+        used.sort_by_key(|area| area.offset);
+        used
+    }
+
+    fn unused_areas(&self) -> Vec<Area> {
+        gaps(&mut self.used_areas(), self.metadata_len(), self.end())
+    }
+
+    /// The first gap of `size` bytes between the areas that are in use.
+    fn free_area(&self, size: u64) -> Result<Area, Error> {
+        let start = self.metadata_len().next_multiple_of(AREA_ALIGNMENT);
+        first_gap(&mut self.used_areas(), start, self.end(), size).ok_or(Error::NoRoom { needed: size })
+    }
+
+    /// Tells if the primary is the only good copy, which is written last.
+    pub(super) fn is_only_primary(&self) -> bool {
+        self.copy == HeaderCopy::Primary && !self.copies_agree()
+    }
+
     /// A digest of its own says which key it is, and that it is for no data.
-    pub fn add_unbound(&self, secrets: &SlotSecrets<'_>) -> Result<(HeaderChange<'a>, u32), Error> {
-        let number = free_slot(self.header, secrets.new.slot)?;
+    pub(super) fn add_unbound<'a>(&self, edit: &'a Edit, secrets: &SlotSecrets<'_>) -> SlotResult<'a> {
+        let number = free_slot(self, secrets.new.slot)?;
         let hash = secrets.new.hash.as_deref().unwrap_or(HASH_DEFAULT);
         let proved = format::Proved { slot: number, segments: &[] };
         let digest = format::new_digest(hash, &secrets.new.cost, secrets.key, &proved, &Random::Kernel)?;
-        let taken = &self.header.metadata.digests;
+        let taken = &self.metadata.digests;
         let free = (0..DIGESTS_MAX).find(|number| !taken.contains_key(number));
         let free = free.ok_or_else(|| parameters("there is no room for another key"))?;
         let (material, slot) = self.store(secrets)?;
-        let mut json = self.header.metadata.json.clone();
+        let mut json = self.metadata.json.clone();
         object(&mut json["keyslots"])?.insert(number.to_string(), slot);
         object(&mut json["digests"])?.insert(free.to_string(), digest);
-        let change = HeaderChange { material: vec![material], ..self.rewrite(json)? };
+        let change = HeaderChange { material: vec![material], ..self.rewrite(edit, &json)? };
         Ok((change, number))
     }
 
-    pub fn set_priority(&self, slot: u32, priority: Priority) -> Result<HeaderChange<'a>, Error> {
-        let mut json = self.header.metadata.json.clone();
+    pub(super) fn set_priority<'a>(&self, edit: &'a Edit, slot: u32, priority: Priority) -> ChangeResult<'a> {
+        let mut json = self.metadata.json.clone();
         let slot = object(&mut json["keyslots"][slot.to_string()])?;
         match priority {
             // What is usual is not written down.
@@ -145,10 +197,15 @@ impl<'a> Luks2Editing<'a> {
             Priority::Ignore => _ = slot.insert("priority".into(), json!(0)),
             Priority::Prefer => _ = slot.insert("priority".into(), json!(2)),
         }
-        self.rewrite(json)
+        self.rewrite(edit, &json)
     }
 
-    pub fn set_label(&self, label: Option<&str>, subsystem: Option<&str>) -> Result<HeaderChange<'a>, Error> {
+    pub(super) fn set_label<'a>(
+        &self,
+        edit: &'a Edit,
+        label: Option<&str>,
+        subsystem: Option<&str>,
+    ) -> ChangeResult<'a> {
         let mut fields = Vec::new();
         if let Some(label) = label {
             check_label("label", label)?;
@@ -158,32 +215,30 @@ impl<'a> Luks2Editing<'a> {
             check_label("subsystem", subsystem)?;
             fields.push((SUBSYSTEM_FIELD, 48, subsystem));
         }
-        self.with_field(&fields)
+        self.with_field(edit, &fields)
     }
 
-    pub fn set_data_size(&self, size: u64) -> Result<HeaderChange<'a>, Error> {
-        let last = self.header.metadata.segments.last_key_value().filter(|(_, segment)| segment.size.is_some());
+    pub(super) fn set_data_size<'a>(&self, edit: &'a Edit, size: u64) -> ChangeResult<'a> {
+        let last = self.metadata.segments.last_key_value().filter(|(_, segment)| segment.size.is_some());
         let Some((number, _)) = last else {
             return Err(parameters("the data goes to the end of its device"));
         };
-        let mut json = self.header.metadata.json.clone();
+        let mut json = self.metadata.json.clone();
         json["segments"][number.to_string()]["size"] = size.to_string().into();
-        self.rewrite(json)
+        self.rewrite(edit, &json)
     }
 
     /// The header without key slots and tokens that are not as the format has them, whose key material stays. Of two key
     /// slots that lie over each other, nobody knows which one is right.
-    pub fn without_odd(&self) -> Result<HeaderChange<'a>, Error> {
-        if !self.edit.is_kept {
-            return Err(Error::JsonNotKept);
-        }
-        self.header.check_usable()?;
-        let metadata = &self.header.metadata;
+    fn without_odd<'a>(&self, edit: &'a Edit) -> ChangeResult<'a> {
+        edit.check_kept()?;
+        self.check_usable()?;
+        let metadata = &self.metadata;
         // Guard: the salt and the costs of a slot that is not understood here are nowhere else.
-        let is_kept = |keeping: Vec<u32>| keeping.iter().any(|slot| !self.edit.gone.contains(slot));
+        let is_kept = |keeping: Vec<u32>| keeping.iter().any(|slot| !edit.gone.contains(slot));
         let mut slots = metadata.odd.iter().filter(|odd| odd.member == "keyslots");
         if let Some(odd) = slots.next()
-            && !self.edit.keeping().is_some_and(is_kept)
+            && !self.keeping().is_some_and(is_kept)
         {
             return Err(Error::Repair(format!(
                 "{odd} is not taken out, since no other key slot opens the volume; the program that made it, or a \
@@ -205,55 +260,55 @@ impl<'a> Luks2Editing<'a> {
                 lists.filter_map(Value::as_array_mut).for_each(|list| list.retain(|slot| *slot != *name));
             }
         }
-        self.rewrite(json)
+        self.rewrite(edit, &json)
     }
 
     /// The same header again, byte for byte.
-    pub fn rewritten(&self) -> Result<HeaderChange<'a>, Error> {
-        next_epoch(self.header)?;
-        let (raw, json) = (self.edit.raw.clone(), self.edit.json.clone());
-        Ok(HeaderChange::new(self.edit, NewHeader::V2 { raw, json }))
+    fn rewritten<'a>(&self, edit: &'a Edit) -> ChangeResult<'a> {
+        self.with_bytes(edit, edit.found.json.clone())
+    }
+
+    fn with_bytes<'a>(&self, edit: &'a Edit, json: Vec<u8>) -> ChangeResult<'a> {
+        next_epoch([self])?;
+        Ok(HeaderChange::new(edit, NewHeader { raw: vec![edit.found.raw.clone()], json }))
     }
 
     /// A header with this JSON, checked as if it had been read.
-    pub fn rewrite(&self, json: Value) -> Result<HeaderChange<'a>, Error> {
+    pub(super) fn rewrite<'a>(&self, edit: &'a Edit, json: &Value) -> ChangeResult<'a> {
         let json = json.to_string();
-        let room = self.header.metadata.config.json_size;
+        let room = self.metadata.config.json_size;
         let needed = to_u64(json.len()) + 1;
         if needed > room {
             return Err(Error::MetadataFull { needed, room });
         }
         let area = [json.as_bytes(), &[0]].concat();
-        parse_metadata(&area, self.header.binary.copy_size)?;
-        next_epoch(self.header)?;
-        let raw = self.edit.raw.clone();
-        Ok(HeaderChange::new(self.edit, NewHeader::V2 { raw, json: json.into_bytes() }))
+        parse_metadata(&area, self.binary.copy_size)?;
+        self.with_bytes(edit, json.into_bytes())
     }
 
     /// A slot that keeps its priority, and what is not known here.
-    fn with_slot(&self, number: u32, slot: &Value) -> Result<HeaderChange<'a>, Error> {
-        let mut json = self.header.metadata.json.clone();
+    fn with_slot<'a>(&self, edit: &'a Edit, number: u32, slot: &Value) -> ChangeResult<'a> {
+        let mut json = self.metadata.json.clone();
         let place = &mut json["keyslots"][number.to_string()];
         for member in ["key_size", "af", "area", "kdf"] {
             place[member] = slot[member].clone();
         }
-        self.rewrite(json)
+        self.rewrite(edit, &json)
     }
 
     /// Texts of the binary part: place, length of the field, text.
-    fn with_field(&self, fields: &[(usize, usize, &str)]) -> Result<HeaderChange<'a>, Error> {
-        let mut change = self.rewritten()?;
-        if let NewHeader::V2 { raw, .. } = &mut change.header {
-            for &(start, len, text) in fields {
-                raw[start..start + len].fill(0);
-                raw[start..start + text.len()].copy_from_slice(text.as_bytes());
-            }
+    fn with_field<'a>(&self, edit: &'a Edit, fields: &[(usize, usize, &str)]) -> ChangeResult<'a> {
+        let mut change = self.rewritten(edit)?;
+        let raw = &mut change.header.raw[0];
+        for &(start, len, text) in fields {
+            raw[start..start + len].fill(0);
+            raw[start..start + text.len()].copy_from_slice(text.as_bytes());
         }
         Ok(change)
     }
 
-    fn without(&self, slots: &[u32]) -> Result<HeaderChange<'a>, Error> {
-        let mut json = self.header.metadata.json.clone();
+    fn without<'a>(&self, edit: &'a Edit, slots: &[u32]) -> ChangeResult<'a> {
+        let mut json = self.metadata.json.clone();
         for slot in slots {
             let name = slot.to_string();
             object(&mut json["keyslots"])?.shift_remove(&name);
@@ -269,7 +324,7 @@ impl<'a> Luks2Editing<'a> {
             let is_empty = |what: &str| digest[what].as_array().is_some_and(Vec::is_empty);
             !(is_empty("keyslots") && is_empty("segments"))
         });
-        self.rewrite(json)
+        self.rewrite(edit, &json)
     }
 
     /// A slot that vouches for the cipher of the data where `old`, whose place it takes, has done so. No other program
@@ -286,14 +341,14 @@ impl<'a> Luks2Editing<'a> {
 
     /// Cipher of the data; of several segments, that of the first that is encrypted.
     fn data_cipher(&self) -> &str {
-        let mut ciphers = self.header.metadata.segments.values().filter_map(|segment| segment.crypt.as_ref());
+        let mut ciphers = self.metadata.segments.values().filter_map(|segment| segment.crypt.as_ref());
         ciphers.next().map_or("", |crypt| &crypt.encryption)
     }
 
     /// The key material of a new slot, and its JSON. No area that is in use is touched.
     fn store(&self, secrets: &SlotSecrets<'_>) -> Result<(Material, Value), Error> {
         let size = stripes_len(len_of(secrets.key)?).next_multiple_of(AREA_ALIGNMENT);
-        self.store_at(free_area(self.header, size)?, secrets)
+        self.store_at(self.free_area(size)?, secrets)
     }
 
     /// The same in a place that is large enough.
@@ -316,47 +371,23 @@ impl<'a> Luks2Editing<'a> {
     }
 }
 
-/// Writes both copies, each flushed before the next is begun. The only one that is good comes last.
-pub(super) fn write_copies(
-    device: &mut (impl Write + Seek),
-    edit: &Edit,
-    raw: &[u8],
-    json: &[u8],
-) -> Result<(), Error> {
-    let crate::LuksHeader::V2(header) = &edit.header else {
-        return Ok(());
-    };
-    let epoch = next_epoch(header)?;
-    let keep_primary = header.copy == HeaderCopy::Primary && !header.copies_agree();
-    let binary = Binary { epoch, ..header.binary.clone() };
-    write_both(device, binary, raw, json, keep_primary)
-}
-
-/// Above those of both copies.
-fn next_epoch(header: &Luks2Header) -> Result<u64, Error> {
-    let epochs = header.copies.iter().filter_map(|copy| copy.epoch);
+/// An epoch above those of all copies.
+pub(super) fn next_epoch<'a>(headers: impl IntoIterator<Item = &'a Luks2Header>) -> Result<u64, Error> {
+    let epochs = headers.into_iter().flat_map(|header| &header.copies).filter_map(|copy| copy.epoch);
     epochs.max().unwrap_or(0).checked_add(1).ok_or_else(|| Error::invalid("the header has been written 2^64 times"))
 }
 
-/// Writes both copies, each under a salt of its own and flushed before the next is begun.
-pub(super) fn write_both(
-    device: &mut (impl Write + Seek),
-    mut binary: Binary,
-    raw: &[u8],
-    json: &[u8],
-    primary_last: bool,
-) -> Result<(), Error> {
-    let order = if primary_last {
-        [HeaderCopy::Secondary, HeaderCopy::Primary]
-    } else {
-        [HeaderCopy::Primary, HeaderCopy::Secondary]
-    };
-    for copy in order {
-        binary.salt = copy_salt(copy, &Random::Kernel)?;
-        write_at(device, binary.offset(copy), &binary.renew(raw, copy, json)?)?;
-        flush(device)?;
+/// Both copies, each under a salt of its own, in the order in which they are written.
+fn copies_of(mut binary: Binary, raw: &[u8], json: &[u8], is_primary_last: bool) -> Result<Vec<Material>, Error> {
+    let mut order = [HeaderCopy::Primary, HeaderCopy::Secondary];
+    if is_primary_last {
+        order.reverse();
     }
-    Ok(())
+    let copies = order.into_iter().map(|copy| {
+        binary.salt = copy_salt(copy, &Random::Kernel)?;
+        Ok((binary.offset(copy), binary.renew(raw, copy, json)?))
+    });
+    copies.collect()
 }
 
 fn len_of(key: &[u8]) -> Result<u32, Error> {
@@ -374,22 +405,6 @@ fn free_slot(header: &Luks2Header, named: Option<u32>) -> Result<u32, Error> {
             free.ok_or(Error::NoFreeSlot(OBJECTS_MAX))
         }
     }
-}
-
-/// The first gap of `size` bytes between the areas that are in use.
-fn free_area(header: &Luks2Header, size: u64) -> Result<Area, Error> {
-    let copy_size = header.binary.copy_size;
-    let end = header_end(copy_size, &header.metadata);
-    let start = (2 * copy_size).next_multiple_of(AREA_ALIGNMENT);
-    first_gap(&mut used_areas(header), start, end, size).ok_or(Error::NoRoom { needed: size })
-}
-
-/// In the order of their places.
-fn used_areas(header: &Luks2Header) -> Vec<Area> {
-    let slots = header.metadata.keyslots.values();
-    let mut used: Vec<_> = slots.map(|slot| slot.area).collect();
-    used.sort_by_key(|area| area.offset);
-    used
 }
 
 fn object(value: &mut Value) -> Result<&mut serde_json::Map<String, Value>, Error> {

@@ -38,6 +38,8 @@ mod token;
 
 use std::io::{Read, Seek, Write};
 
+use serde_json::Value;
+
 pub use self::backup::{Backup, Restore};
 pub use self::convert::Conversion;
 pub use self::token::{TokenPlace, TokenSlots};
@@ -47,10 +49,10 @@ use crate::KdfLimits;
 use crate::LuksHeader;
 use crate::area::{Area, KeyArea, fill_random};
 use crate::cost::{KdfCost, KdfKind};
-use crate::device::{flush, read_at, to_u64, write_at};
+use crate::device::{ReadSeek, flush, to_u64, write_at, write_in_order};
 use crate::error::{Error, quote};
 use crate::hash::{HASH_LEN_MIN, Hash};
-use crate::luks2::binary::BINARY_LEN;
+use crate::luks2::{CopyState, Luks2Header};
 use crate::options::parameters;
 use crate::random::{self, Random};
 use crate::unlock::check_passphrase;
@@ -61,14 +63,22 @@ const WIPED_AT_ONCE: u64 = 64 << 10;
 /// A header that was read to be changed.
 pub struct Edit {
     header: LuksHeader,
+    found: FoundHeader,
+    /// Key slots that the header names and nothing opens any more ([`gone`]).
+    gone: Vec<u32>,
+}
+
+/// Bytes of a header, and what else its changes depend on.
+#[derive(Default, PartialEq)]
+pub(crate) struct FoundHeader {
     /// LUKS1: the header. LUKS2: the binary part of the copy in use.
     raw: Vec<u8>,
     /// LUKS2: the JSON of that copy, as it is.
     json: Vec<u8>,
-    /// Set if that JSON stays as it is when it is parsed and written again.
-    is_kept: bool,
-    /// Key slots that the header names and nothing opens any more ([`gone`]).
-    gone: Vec<u32>,
+    /// Set if that JSON would not stay as it is when it is parsed and written again.
+    is_lossy: bool,
+    /// LUKS2: how both copies were found.
+    copies: Vec<CopyState>,
     /// LUKS1 with all slots in use: the first sector of an empty place for another one.
     spare: Option<u32>,
     /// LUKS1: where odd key slots may lie, and whether anything is there.
@@ -116,33 +126,48 @@ pub struct HeaderChange<'a> {
 
 /// The makings of a new key slot.
 #[derive(Clone, Copy)]
-struct SlotSecrets<'a> {
+pub(crate) struct SlotSecrets<'a> {
     key: &'a [u8],
     passphrase: &'a [u8],
     new: &'a NewSlot,
 }
 
+type ChangeResult<'a> = Result<HeaderChange<'a>, Error>;
+/// A change that makes a key slot, and its number.
+type SlotResult<'a> = Result<(HeaderChange<'a>, u32), Error>;
+
 /// A key slot's place on the device, and what is to be there.
 type Material = (u64, Vec<u8>);
 
-/// The changes that each version of LUKS makes in its own way. [`Edit`] has checked what is asked for.
-trait VersionEdit<'a> {
-    fn add(&self, secrets: &SlotSecrets<'_>) -> Result<(HeaderChange<'a>, u32), Error>;
-    fn replace(&self, slot: u32, secrets: &SlotSecrets<'_>) -> Result<(HeaderChange<'a>, u32), Error>;
-    fn replace_in_place(&self, slot: u32, secrets: &SlotSecrets<'_>) -> Result<HeaderChange<'a>, Error>;
-    fn remove(&self, slot: u32) -> Result<HeaderChange<'a>, Error>;
-    fn erase(&self) -> Result<HeaderChange<'a>, Error>;
-    fn set_uuid(&self, uuid: &str) -> Result<HeaderChange<'a>, Error>;
-    fn wipe_unused(&self) -> Result<HeaderChange<'a>, Error>;
+/// Content of a changed header.
+pub(crate) struct NewHeader {
+    /// LUKS1: headers that follow each other. LUKS2: the binary part.
+    raw: Vec<Vec<u8>>,
+    /// LUKS2: its JSON.
+    json: Vec<u8>,
 }
 
-enum NewHeader {
-    /// One after the other, each flushed.
-    V1(Vec<Vec<u8>>),
-    V2 {
-        raw: Vec<u8>,
-        json: Vec<u8>,
-    },
+/// Changes that each version of LUKS makes in its own way, of the header in [`Edit`], which has checked what is asked for.
+pub(crate) trait HeaderEdit {
+    fn find(&self, device: &mut dyn ReadSeek, size: u64) -> Result<FoundHeader, Error>;
+    fn add<'a>(&self, edit: &'a Edit, secrets: &SlotSecrets<'_>) -> SlotResult<'a>;
+    fn replace<'a>(&self, edit: &'a Edit, slot: u32, secrets: &SlotSecrets<'_>) -> SlotResult<'a>;
+    fn replace_in_place<'a>(&self, edit: &'a Edit, slot: u32, secrets: &SlotSecrets<'_>) -> ChangeResult<'a>;
+    fn remove<'a>(&self, edit: &'a Edit, slot: u32) -> ChangeResult<'a>;
+    fn erase<'a>(&self, edit: &'a Edit) -> ChangeResult<'a>;
+    fn set_uuid<'a>(&self, edit: &'a Edit, uuid: &str) -> ChangeResult<'a>;
+    fn repair<'a>(&self, edit: &'a Edit, force: bool) -> Result<Option<HeaderChange<'a>>, Error>;
+    fn wipe_unused<'a>(&self, edit: &'a Edit) -> ChangeResult<'a>;
+    /// The key slots that keep the volume key and that a passphrase opens; `None` where it is not known which.
+    fn keeping(&self) -> Option<Vec<u32>>;
+    /// Checks that `key` is what the slot keeps.
+    fn verify_key_of(&self, slot: u32, key: &[u8]) -> Result<(), Error>;
+    /// Writes of a new header, each durable before the next is begun.
+    fn writes(&self, new: &NewHeader) -> Result<Vec<Material>, Error>;
+    /// Header that is there once these are done.
+    fn changed(&self, edit: &Edit, new: &NewHeader) -> Option<LuksHeader>;
+    /// Writes of a backup with this header, whose part before the key slots is `head`.
+    fn restored(&self, head: &[u8], epoch: u64, is_primary_last: bool) -> Result<Vec<Material>, Error>;
 }
 
 impl Edit {
@@ -152,11 +177,10 @@ impl Edit {
     /// As [`crate::read`], and [`Error::JsonNotKept`].
     pub fn load(device: &mut (impl Read + Seek), size: u64) -> Result<Self, Error> {
         let edit = Self::look(device, size)?;
-        edit.check_writable()?;
-        if let LuksHeader::V2(header) = &edit.header {
-            luks2::check_not_newer(header)?;
-        }
-        if edit.is_kept { Ok(edit) } else { Err(Error::JsonNotKept) }
+        edit.header.check_writable()?;
+        edit.header.inner().check_not_newer()?;
+        edit.check_kept()?;
+        Ok(edit)
     }
 
     /// The same of a header that may be one to be read only: for [`backup`](Self::backup) and [`repair`](Self::repair).
@@ -165,25 +189,9 @@ impl Edit {
     /// As [`crate::look`].
     pub fn look(device: &mut (impl Read + Seek), size: u64) -> Result<Self, Error> {
         let header = crate::look(device, size)?;
-        let (raw, json, is_kept) = match &header {
-            LuksHeader::V1(_) => (luks1::raw(device)?, Vec::new(), true),
-            LuksHeader::V2(header) => {
-                let offset = header.binary.offset(header.copy);
-                let mut raw = vec![0; BINARY_LEN];
-                read_at(device, offset, &mut raw, "the LUKS2 header")?;
-                let json = luks2::json_of(device, header)?;
-                let is_kept = luks2::is_kept(&json, header);
-                (raw, json, is_kept)
-            }
-        };
+        let found = header.inner().find(device, size)?;
         let gone = gone::gone_slots(device, &header);
-        let (spare, places) = match &header {
-            LuksHeader::V1(header) => {
-                (luks1::spare(device, header, size), crate::luks1::places(device, header, &raw, size))
-            }
-            LuksHeader::V2(_) => (None, Vec::new()),
-        };
-        Ok(Self { header, raw, json, is_kept, gone, spare, places })
+        Ok(Self { header, found, gone })
     }
 
     /// Returns the header.
@@ -199,7 +207,7 @@ impl Edit {
     /// [`Error::Parameters`]; why the header must be left alone.
     pub fn add(&self, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<(HeaderChange<'_>, u32), Error> {
         self.check_new(key, passphrase, new)?;
-        self.version().add(&SlotSecrets { key, passphrase, new })
+        self.header.inner().add(self, &SlotSecrets { key, passphrase, new })
     }
 
     /// A new key slot in which `passphrase` opens `key`, which is not that of the volume (LUKS2); and its number.
@@ -208,7 +216,7 @@ impl Edit {
     /// As [`add`](Self::add).
     pub fn add_unbound(&self, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<(HeaderChange<'_>, u32), Error> {
         self.check_slot(passphrase, new)?;
-        self.luks2("other keys")?.add_unbound(&SlotSecrets { key, passphrase, new })
+        self.luks2("other keys")?.add_unbound(self, &SlotSecrets { key, passphrase, new })
     }
 
     /// Puts `passphrase` in the place of that of `slot`, which keeps its number in LUKS2 and moves to
@@ -226,7 +234,7 @@ impl Edit {
         new: &NewSlot,
     ) -> Result<(HeaderChange<'_>, u32), Error> {
         self.check_replacement(slot, key, passphrase, new)?;
-        self.version().replace(slot, &SlotSecrets { key, passphrase, new })
+        self.header.inner().replace(self, slot, &SlotSecrets { key, passphrase, new })
     }
 
     /// The same where there is no room beside the old one, which is overwritten: from the first write to the last one
@@ -242,7 +250,7 @@ impl Edit {
         new: &NewSlot,
     ) -> Result<HeaderChange<'_>, Error> {
         self.check_replacement(slot, key, passphrase, new)?;
-        self.version().replace_in_place(slot, &SlotSecrets { key, passphrase, new })
+        self.header.inner().replace_in_place(self, slot, &SlotSecrets { key, passphrase, new })
     }
 
     /// Overwrites the key material of a slot, and takes it out of the header.
@@ -255,7 +263,7 @@ impl Edit {
         if last == LastSlot::Keep && self.is_last(slot) {
             return Err(Error::LastSlot(Some(slot)));
         }
-        self.version().remove(slot)
+        self.header.inner().remove(self, slot)
     }
 
     /// Overwrites the key material of all slots, and takes them out of the header.
@@ -267,7 +275,7 @@ impl Edit {
         if last == LastSlot::Keep {
             return Err(Error::LastSlot(None));
         }
-        self.version().erase()
+        self.header.inner().erase(self)
     }
 
     /// Says when a key slot is tried.
@@ -277,7 +285,7 @@ impl Edit {
     pub fn set_priority(&self, slot: u32, priority: Priority) -> Result<HeaderChange<'_>, Error> {
         self.check_usable()?;
         self.check_in_use(slot)?;
-        self.luks2("priorities of key slots")?.set_priority(slot, priority)
+        self.luks2("priorities of key slots")?.set_priority(self, slot, priority)
     }
 
     /// Gives the volume another UUID; `None`: a random one.
@@ -291,7 +299,7 @@ impl Edit {
             Some(other) => return Err(parameters(format!("{} is not a UUID", quote(other)))),
             None => Random::Kernel.uuid("uuid")?,
         };
-        self.version().set_uuid(&uuid)
+        self.header.inner().set_uuid(self, &uuid)
     }
 
     /// Gives the volume another label or subsystem; what is `None` stays.
@@ -300,7 +308,7 @@ impl Edit {
     /// [`Error::Parameters`], also for LUKS1; why the header must be left alone.
     pub fn set_label(&self, label: Option<&str>, subsystem: Option<&str>) -> Result<HeaderChange<'_>, Error> {
         self.check_usable()?;
-        self.luks2("labels")?.set_label(label, subsystem)
+        self.luks2("labels")?.set_label(self, label, subsystem)
     }
 
     /// Says how long the last segment of the data is, where the header says it.
@@ -310,7 +318,7 @@ impl Edit {
     /// no multiple of the cipher sector; why the header must be left alone.
     pub fn set_data_size(&self, size: u64) -> Result<HeaderChange<'_>, Error> {
         self.check_usable()?;
-        self.luks2("size of its data")?.set_data_size(size)
+        self.luks2("size of its data")?.set_data_size(self, size)
     }
 
     /// Writes both copies anew where they are not both good and the same, and of LUKS1 what can be had again of odd key
@@ -322,21 +330,9 @@ impl Edit {
     /// Without `force` as [`crate::read`]; [`Error::NewerVersion`]; [`Error::Repair`].
     pub fn repair(&self, force: bool) -> Result<Option<HeaderChange<'_>>, Error> {
         if !force {
-            self.check_writable()?;
+            self.header.check_writable()?;
         }
-        match &self.header {
-            LuksHeader::V1(header) if header.odd.is_empty() => Ok(None),
-            LuksHeader::V1(header) => luks1::Luks1Editing { edit: self, header }.repaired(force).map(Some),
-            LuksHeader::V2(header) => {
-                luks2::check_not_newer(header)?;
-                let editing = luks2::Luks2Editing { edit: self, header };
-                // Whoever accepts the cost of one has not been asked about the other.
-                if !header.copies_agree() {
-                    return editing.rewritten().map(Some);
-                }
-                if force && !header.metadata.odd.is_empty() { editing.without_odd().map(Some) } else { Ok(None) }
-            }
-        }
+        self.header.inner().repair(self, force)
     }
 
     /// Overwrites what no key slot uses of the place for key slots: a crash can leave old key material there.
@@ -345,7 +341,7 @@ impl Edit {
     /// Why the header must be left alone.
     pub fn wipe_unused(&self) -> Result<HeaderChange<'_>, Error> {
         self.check_usable()?;
-        self.version().wipe_unused()
+        self.header.inner().wipe_unused(self)
     }
 
     // Guard: the last key of the data is not removed unasked.
@@ -353,7 +349,7 @@ impl Edit {
     /// does not, nor does one that no passphrase opens.
     #[must_use]
     pub fn is_last(&self, slot: u32) -> bool {
-        match self.keeping() {
+        match self.header.inner().keeping() {
             Some(keeping) => {
                 let mut others = keeping.iter().filter(|&other| *other != slot && !self.gone.contains(other));
                 keeping.contains(&slot) && !self.gone.contains(&slot) && others.next().is_none()
@@ -362,48 +358,25 @@ impl Edit {
         }
     }
 
-    /// The key slots that keep the volume key.
-    fn keeping(&self) -> Option<Vec<u32>> {
-        match &self.header {
-            LuksHeader::V1(header) => Some(header.active_slots().map(|(number, _)| number).collect()),
-            LuksHeader::V2(header) => header.keeping(),
-        }
-    }
-
-    /// The way in which such a header is changed.
-    fn version(&self) -> Box<dyn VersionEdit<'_> + '_> {
-        match &self.header {
-            LuksHeader::V1(header) => Box::new(luks1::Luks1Editing { edit: self, header }),
-            LuksHeader::V2(header) => Box::new(luks2::Luks2Editing { edit: self, header }),
-        }
-    }
-
-    fn luks2(&self, what: &str) -> Result<luks2::Luks2Editing<'_>, Error> {
-        match &self.header {
-            LuksHeader::V2(header) => Ok(luks2::Luks2Editing { edit: self, header }),
-            LuksHeader::V1(_) => Err(parameters(format!("LUKS1 has no {what}"))),
-        }
+    fn luks2(&self, what: &str) -> Result<&Luks2Header, Error> {
+        self.header.luks2().ok_or_else(|| parameters(format!("LUKS1 has no {what}")))
     }
 
     /// Refuses what may only be read, and what would not be the same but for the change.
     fn check_usable(&self) -> Result<(), Error> {
-        self.check_writable()?;
-        if let LuksHeader::V2(header) = &self.header {
-            header.check_usable()?;
-        }
-        self.header.check_understood()?;
-        if self.is_kept { Ok(()) } else { Err(Error::JsonNotKept) }
+        let header = self.header.inner();
+        header.check_writable()?;
+        header.check_usable()?;
+        header.check_understood()?;
+        self.check_kept()
     }
 
-    fn check_writable(&self) -> Result<(), Error> {
-        self.header.check_writable()
+    fn check_kept(&self) -> Result<(), Error> {
+        if self.found.is_lossy { Err(Error::JsonNotKept) } else { Ok(()) }
     }
 
     fn check_in_use(&self, slot: u32) -> Result<(), Error> {
-        let is_used = match &self.header {
-            LuksHeader::V1(header) => header.active_slots().any(|(number, _)| number == slot),
-            LuksHeader::V2(header) => header.metadata.keyslots.contains_key(&slot),
-        };
+        let is_used = self.header.inner().areas().iter().any(|&(number, _)| number == slot);
         if is_used { Ok(()) } else { Err(Error::SlotNotInUse(slot)) }
     }
 
@@ -417,10 +390,7 @@ impl Edit {
     fn check_replacement(&self, slot: u32, key: &[u8], passphrase: &[u8], new: &NewSlot) -> Result<(), Error> {
         self.check_slot(passphrase, new)?;
         self.check_in_use(slot)?;
-        match &self.header {
-            LuksHeader::V2(header) => header.verify_key_of(slot, key),
-            LuksHeader::V1(_) => self.header.verify_volume_key(key, KdfLimits::NONE),
-        }
+        self.header.inner().verify_key_of(slot, key)
     }
 
     fn check_slot(&self, passphrase: &[u8], new: &NewSlot) -> Result<(), Error> {
@@ -441,18 +411,7 @@ impl Edit {
             error @ Error::Io { .. } => error,
             _ => Error::ChangedMeanwhile,
         })?;
-        let same = match (&self.header, &now.header) {
-            (LuksHeader::V1(_), LuksHeader::V1(_)) => true,
-            (LuksHeader::V2(was), LuksHeader::V2(is)) => {
-                was.copies == is.copies && was.metadata.json == is.metadata.json
-            }
-            _ => false,
-        };
-        if same && self.raw == now.raw && self.json == now.json && self.spare == now.spare {
-            Ok(())
-        } else {
-            Err(Error::ChangedMeanwhile)
-        }
+        if self.found == now.found { Ok(()) } else { Err(Error::ChangedMeanwhile) }
     }
 }
 
@@ -472,6 +431,16 @@ impl<'a> HeaderChange<'a> {
     #[must_use]
     pub fn of(&self) -> &Edit {
         self.edit
+    }
+
+    /// The same with a change of the JSON (LUKS2) besides.
+    fn and(self, change: impl FnOnce(&mut Value)) -> Result<Self, Error> {
+        let header = self.edit.luks2("tokens")?;
+        let read = serde_json::from_slice(&self.header.json);
+        let mut json = read.map_err(|_| Error::invalid("the JSON cannot be read again"))?;
+        change(&mut json);
+        let NewHeader { json, .. } = header.rewrite(self.edit, &json)?.header;
+        Ok(Self { header: NewHeader { json, ..self.header }, ..self })
     }
 
     /// The same with key material that overwrites what the header names. One sector, with the mark of what is gone in
@@ -496,6 +465,7 @@ impl<'a> HeaderChange<'a> {
     /// by then.
     pub fn commit(self, device: &mut (impl Read + Write + Seek), size: u64) -> Result<LuksHeader, Error> {
         self.edit.check_unchanged(device, size)?;
+        let writes = self.edit.header.inner().writes(&self.header)?;
         // Told when the header is written: a place that cannot be overwritten keeps no slot in it.
         let doomed = gone::destroy(device, &self.doomed, size);
         if self.last.is_some()
@@ -512,20 +482,9 @@ impl<'a> HeaderChange<'a> {
         if !self.material.is_empty() {
             flush(device)?;
         }
-        match &self.header {
-            NewHeader::V1(steps) => {
-                for step in steps {
-                    write_at(device, 0, step)?;
-                    flush(device)?;
-                }
-            }
-            NewHeader::V2 { raw, json } => luks2::write_copies(device, self.edit, raw, json)?,
-        }
+        write_in_order(device, &writes)?;
         wipe(device, &self.wiped, end)?;
-        if let Some((offset, bytes)) = &self.last {
-            write_at(device, *offset, bytes)?;
-            flush(device)?;
-        }
+        write_in_order(device, self.last.as_slice())?;
         doomed?;
         crate::read(device, end)
     }
@@ -552,28 +511,6 @@ fn material(area: &KeyArea<'_>, passphrase: &[u8], key: &[u8]) -> Result<Materia
     let at_start = KeyArea { offset: 0, ..*area };
     at_start.store(&mut bytes, passphrase, key, &Random::Kernel)?;
     Ok((area.offset, bytes.into_inner()))
-}
-
-impl LuksHeader {
-    /// The same without a key slot: whether a passphrase opens another one.
-    #[must_use]
-    pub fn without_slot(&self, slot: u32) -> Self {
-        let mut header = self.clone();
-        match &mut header {
-            Self::V1(header) => {
-                if let Some(place) = header.slots.get_mut(slot as usize) {
-                    *place = None;
-                }
-            }
-            Self::V2(header) => {
-                header.metadata.keyslots.remove(&slot);
-                for digest in header.metadata.digests.values_mut() {
-                    digest.keyslots.retain(|&number| number != slot);
-                }
-            }
-        }
-        header
-    }
 }
 
 #[cfg(test)]

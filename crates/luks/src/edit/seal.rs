@@ -1,10 +1,8 @@
 //! Seals of headers that change: renewed in the same write, never made of what did not hold before.
 
-use super::{Edit, HeaderChange, NewHeader, TokenPlace, TokenSlots};
+use super::{Edit, HeaderChange, TokenPlace, TokenSlots};
 use crate::LuksHeader;
 use crate::error::Error;
-use crate::luks2::binary::text;
-use crate::luks2::metadata::Metadata;
 use crate::seal::{Seal, SealError, SealSubject, seals_in};
 
 impl Edit {
@@ -13,10 +11,7 @@ impl Edit {
     /// # Errors
     /// [`SealError::Several`]; as [`set_token`](Self::set_token).
     pub fn set_seal(&self, seal: &Seal) -> Result<HeaderChange<'_>, Error> {
-        let there = match &self.header {
-            LuksHeader::V1(_) => Vec::new(),
-            LuksHeader::V2(header) => seals_in(&header.metadata.json),
-        };
+        let there = self.header.luks2().map_or_else(Vec::new, |header| seals_in(&header.metadata.json));
         let id = match there.as_slice() {
             [] => None,
             [(id, _)] => id.parse().ok(),
@@ -43,19 +38,16 @@ impl<'a> HeaderChange<'a> {
     pub fn resealed(self, seal: &Seal, key: &[u8]) -> Result<Self, Error> {
         // Guard: whoever has changed the header before gets no seal for that.
         seal.verify(&self.edit.header, key)?;
-        let (NewHeader::V2 { raw, json }, LuksHeader::V2(header)) = (&self.header, &self.edit.header) else {
+        if self.edit.header.luks2().is_none() {
             return Ok(self);
-        };
+        }
         let none = || SealError::NoCanonicalForm("the changed header has none".to_owned());
         let subject = self.subject(seal).ok_or_else(none)?;
         let counter = seal.counter.checked_add(1).ok_or(SealError::Counter)?;
         let new = Seal::new(key, seal.kind, &subject, seal.covers, counter)?;
-        let mut json: serde_json::Value = serde_json::from_slice(json).map_err(|_| none())?;
-        let id = seals_in(&json).first().map(|(id, _)| (*id).to_owned()).ok_or(SealError::Missing)?;
-        json["tokens"][id] = new.to_json();
-        let editing = super::luks2::Luks2Editing { edit: self.edit, header };
-        let NewHeader::V2 { json, .. } = editing.rewrite(json)?.header else { return Ok(self) };
-        Ok(Self { header: NewHeader::V2 { raw: raw.clone(), json }, ..self })
+        let seals = serde_json::from_slice(&self.header.json).map_err(|_| none())?;
+        let id = seals_in(&seals).first().map(|(id, _)| (*id).to_owned()).ok_or(SealError::Missing)?;
+        self.and(|json| json["tokens"][id] = new.to_json())
     }
 
     fn subject(&self, seal: &Seal) -> Option<SealSubject> {
@@ -64,20 +56,6 @@ impl<'a> HeaderChange<'a> {
 
     /// The header as it will be; of LUKS1, as the last write has it.
     fn new_header(&self) -> Option<LuksHeader> {
-        match (&self.header, &self.edit.header) {
-            (NewHeader::V1(steps), LuksHeader::V1(_)) => {
-                let mut bytes = self.edit.raw.clone();
-                let last = steps.last()?;
-                bytes.get_mut(..last.len())?.copy_from_slice(last);
-                crate::luks1::parse(bytes.first_chunk()?).ok().map(LuksHeader::V1)
-            }
-            (NewHeader::V2 { raw, json }, LuksHeader::V2(header)) => {
-                let mut header = header.clone();
-                header.binary.uuid = text(&raw[super::luks2::UUID_FIELD..][..40]);
-                header.metadata = Metadata::parse(serde_json::from_slice(json).ok()?).ok()?;
-                Some(LuksHeader::V2(header))
-            }
-            _ => None,
-        }
+        self.edit.header.inner().changed(self.edit, &self.header)
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::text::says_the_same;
-use super::{Edit, HeaderChange, LastSlot, NewHeader, NewSlot};
+use super::{Edit, HeaderChange, LastSlot, NewSlot};
 use crate::cost::{KdfCost, KdfKind};
 use crate::error::{Error, quote};
 use crate::luks2::Luks2Header;
@@ -53,8 +53,7 @@ impl Edit {
         slots: TokenSlots,
     ) -> Result<(HeaderChange<'_>, u32), Error> {
         self.check_usable()?;
-        let luks2 = self.luks2("tokens")?;
-        let header = luks2.header;
+        let header = self.luks2("tokens")?;
         let mut token = parsed(token, header)?;
         let id = number(header, place)?;
         assign(header, &mut token, slots)?;
@@ -64,7 +63,7 @@ impl Edit {
             let why = "it is nested deeper than cryptsetup can read, which would find no header";
             return Err(Error::InvalidToken(why.to_owned()));
         }
-        let change = luks2.rewrite(json).map_err(|error| match error {
+        let change = header.rewrite(self, &json).map_err(|error| match error {
             // The rest of the header has been read already.
             Error::Invalid(why) => Error::InvalidToken(why),
             error => error,
@@ -97,15 +96,14 @@ impl Edit {
     /// [`Error::TokenNotInUse`]; [`Error::Parameters`] for LUKS1; why the header must be left alone.
     pub fn remove_token(&self, id: u32) -> Result<HeaderChange<'_>, Error> {
         self.check_usable()?;
-        let luks2 = self.luks2("tokens")?;
-        let header = luks2.header;
+        let header = self.luks2("tokens")?;
         let mut json = header.metadata.json.clone();
         let tokens = json["tokens"].as_object_mut();
         let removed = tokens.and_then(|tokens| tokens.shift_remove(&id.to_string()));
         if removed.is_none() {
             return Err(Error::TokenNotInUse(id));
         }
-        luks2.rewrite(json)
+        header.rewrite(self, &json)
     }
 
     /// Says that a token is not for this key slot any more.
@@ -115,8 +113,7 @@ impl Edit {
     /// alone.
     pub fn unassign_token(&self, id: u32, slot: u32) -> Result<HeaderChange<'_>, Error> {
         self.check_usable()?;
-        let luks2 = self.luks2("tokens")?;
-        let header = luks2.header;
+        let header = self.luks2("tokens")?;
         let token = header.metadata.tokens.get(&id);
         if !token.ok_or(Error::TokenNotInUse(id))?.keyslots.contains(&slot) {
             return Err(parameters(format!("token {id} is not for key slot {slot}")));
@@ -126,7 +123,7 @@ impl Edit {
             let name = slot.to_string();
             slots.retain(|known| *known != name);
         }
-        luks2.rewrite(json)
+        header.rewrite(self, &json)
     }
 
     /// A new key slot in which a recovery key opens `key`, the volume key, and the token that says so; and the
@@ -156,20 +153,13 @@ impl Edit {
         slot: Option<u32>,
         mut token: Value,
     ) -> Result<(HeaderChange<'_>, u32, u32), Error> {
-        let luks2 = self.luks2("tokens")?;
-        let header = luks2.header;
+        let header = self.luks2("tokens")?;
         let id = number(header, TokenPlace::default())?;
         let cost = KdfCost { iterations: Some(1000), ..KdfCost::default() };
         let new = NewSlot { slot, kdf: Some(KdfKind::Pbkdf2), hash: Some("sha512".to_owned()), cost, cipher: None };
         let (change, slot) = self.add(key, secret, &new)?;
-        let NewHeader::V2 { json, .. } = &change.header else {
-            return Err(parameters("LUKS1 has no tokens"));
-        };
-        let kept = |_| Error::invalid("the JSON cannot be read again");
-        let mut json: Value = serde_json::from_slice(json).map_err(kept)?;
         token["keyslots"] = json!([slot.to_string()]);
-        json["tokens"][id.to_string()] = token;
-        let change = HeaderChange { material: change.material, ..luks2.rewrite(json)? };
+        let change = change.and(|json| json["tokens"][id.to_string()] = token)?;
         Ok((change, slot, id))
     }
 
@@ -180,8 +170,7 @@ impl Edit {
     /// [`Error::TokenNotInUse`]; [`Error::Parameters`] where the old token has not one key slot of its own; as
     /// [`remove`](Self::remove).
     pub fn end_replacement(&self, old: u32, new: u32) -> Result<HeaderChange<'_>, Error> {
-        let luks2 = self.luks2("tokens")?;
-        let tokens = &luks2.header.metadata.tokens;
+        let tokens = &self.luks2("tokens")?.metadata.tokens;
         let slots = |id| tokens.get(&id).map(|token| &*token.keyslots).ok_or(Error::TokenNotInUse(id));
         let [slot] = slots(old)? else {
             return Err(parameters(format!("token {old} is not for one key slot")));
@@ -189,19 +178,14 @@ impl Edit {
         if slots(new)?.contains(slot) {
             return Err(parameters(format!("tokens {old} and {new} are for the same key slot")));
         }
-        let change = self.remove(*slot, LastSlot::Keep)?;
-        let NewHeader::V2 { json, .. } = &change.header else {
-            return Err(parameters("LUKS1 has no tokens"));
-        };
-        let kept = |_| Error::invalid("the JSON cannot be read again");
-        let mut json: Value = serde_json::from_slice(json).map_err(kept)?;
-        if let Some(tokens) = json["tokens"].as_object_mut() {
-            tokens.shift_remove(&old.to_string());
-            if let Some(new) = tokens.get_mut(&new.to_string()).and_then(Value::as_object_mut) {
-                new.shift_remove("replaces");
+        self.remove(*slot, LastSlot::Keep)?.and(|json| {
+            if let Some(tokens) = json["tokens"].as_object_mut() {
+                tokens.shift_remove(&old.to_string());
+                if let Some(new) = tokens.get_mut(&new.to_string()).and_then(Value::as_object_mut) {
+                    new.shift_remove("replaces");
+                }
             }
-        }
-        Ok(HeaderChange { doomed: change.doomed, ..luks2.rewrite(json)? })
+        })
     }
 }
 

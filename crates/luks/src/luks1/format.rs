@@ -50,7 +50,7 @@ pub(crate) fn format(
     write_at(device, 0, &[0; 4096])?;
     flush(device)?;
     for sector in layout.slot_sectors {
-        let extent = Area::of_stripes(u64::from(sector) * 512, options.key_len);
+        let extent = Area::of_stripes(sector, options.key_len);
         fill_random(device, extent, &random)?;
     }
     let area = KeyArea {

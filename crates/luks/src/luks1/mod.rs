@@ -15,7 +15,6 @@
 
 mod format;
 mod repair;
-mod unlock;
 
 use std::io::{Read, Seek};
 
@@ -27,9 +26,12 @@ use crate::area::{Area, KEY_LEN_MAX};
 use crate::device::{check_end, read_at};
 use crate::error::{Error, quote};
 use crate::hash::{HASH_LEN_MIN, Hash};
-use crate::kdf::SALT_LEN;
+use crate::kdf::{Kdf, SALT_LEN};
 use crate::luks2::binary::{array, text};
+use crate::options::LuksVersion;
 use crate::segment::{DataSegment, SegmentPolicy, check_offset, checked_cipher};
+use crate::unlock::{KeyDigest, SlotToTry, UnlockOptions};
+use crate::version::HeaderVersion;
 
 /// Bytes in the header.
 pub const HEADER_LEN: usize = 592;
@@ -115,18 +117,6 @@ impl Luks1Header {
         format!("{}-{}", self.cipher_name, self.cipher_mode)
     }
 
-    /// Where the data is and how it is encrypted: one segment.
-    ///
-    /// # Errors
-    /// [`Error::NullCipher`] and [`Error::Parameters`] as `policy` says,
-    /// [`Error::NotSupported`] for other ciphers.
-    pub fn segments(&self, policy: SegmentPolicy) -> Result<Vec<DataSegment>, Error> {
-        let cipher = checked_cipher(&self.encryption(), policy)?;
-        let offset = u64::from(self.payload_sector) * 512;
-        check_offset(offset, policy)?;
-        Ok(vec![DataSegment { cipher: Some(cipher), sector_size: 512, offset, size: None, iv_tweak: 0 }])
-    }
-
     /// Slots, free ones too since one day they are used, must lie behind the header, before the data,
     /// on the device, and apart. Where the data is says nothing about this device: the header may be
     /// detached. Those at their usual places are looked at first: another one that lies over them is wrong.
@@ -138,7 +128,7 @@ impl Luks1Header {
         let mut odd = Vec::new();
         for number in numbers {
             let name = format!("key slot {number}");
-            let extent = Area::of_stripes(u64::from(self.sectors[number]) * 512, self.key_len);
+            let extent = self.place(self.sectors[number]);
             if let Err(reason) = taken.take(&name, extent) {
                 odd.push((number, format!("{name} {reason}")));
                 continue;
@@ -168,17 +158,98 @@ impl Luks1Header {
         }
     }
 
-    /// Refuses to change a header of which a slot is odd.
-    pub(crate) fn check_understood(&self) -> Result<(), Error> {
+    pub(crate) fn active_slots(&self) -> impl Iterator<Item = (u32, &KeySlot)> {
+        let numbered = (0_u32..).zip(&self.slots);
+        numbered.filter_map(|(number, slot)| Some((number, slot.as_ref()?)))
+    }
+
+    /// Place of stripes that begin at this 512-byte sector.
+    pub(crate) fn place(&self, sector: u32) -> Area {
+        Area::of_stripes(sector, self.key_len)
+    }
+
+    /// Where the stripes of each slot are or will be.
+    pub(crate) fn places(&self) -> [Area; SLOTS] {
+        self.sectors.map(|sector| self.place(sector))
+    }
+
+    fn pbkdf2(&self, iterations: u32, salt: &[u8]) -> Kdf {
+        Kdf::Pbkdf2 { hash: self.hash.clone(), iterations, salt: salt.to_vec() }
+    }
+
+    fn to_try(&self, slot: &KeySlot) -> Result<SlotToTry, Error> {
+        let key_len = self.key_len as usize;
+        Ok(SlotToTry {
+            offset: self.place(slot.sector).offset,
+            encryption: self.encryption(),
+            encryption_key_len: key_len,
+            af_hash: hash(&self.hash)?,
+            kdf: self.pbkdf2(slot.iterations, &slot.salt),
+            key_len,
+            digest: self.key_digest()?,
+        })
+    }
+}
+
+impl HeaderVersion for Luks1Header {
+    fn version(&self) -> LuksVersion {
+        LuksVersion::Luks1
+    }
+
+    fn uuid(&self) -> &str {
+        &self.uuid
+    }
+
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    fn segments(&self, policy: SegmentPolicy) -> Result<Vec<DataSegment>, Error> {
+        let cipher = checked_cipher(&self.encryption(), policy)?;
+        let offset = self.data_offset();
+        check_offset(offset, policy)?;
+        Ok(vec![DataSegment { cipher: Some(cipher), sector_size: 512, offset, size: None, iv_tweak: 0 }])
+    }
+
+    fn key_len(&self) -> Option<usize> {
+        Some(self.key_len as usize)
+    }
+
+    fn key_digest(&self) -> Result<KeyDigest, Error> {
+        let kdf = self.pbkdf2(self.digest_iterations, &self.digest_salt);
+        Ok(KeyDigest { kdf, value: self.digest.to_vec() })
+    }
+
+    fn slots_to_try(&self, options: &UnlockOptions) -> Result<Vec<(u32, Result<SlotToTry, Error>)>, Error> {
+        let wanted = self.active_slots().filter(|(number, _)| options.slot.is_none_or(|slot| slot == *number));
+        Ok(wanted.map(|(number, slot)| (number, self.to_try(slot))).collect())
+    }
+
+    fn areas(&self) -> Vec<(u32, Area)> {
+        self.active_slots().map(|(number, slot)| (number, self.place(slot.sector))).collect()
+    }
+
+    fn area_cipher(&self, _: u32) -> Option<String> {
+        Some(self.encryption())
+    }
+
+    fn data_offset(&self) -> u64 {
+        u64::from(self.payload_sector) * 512
+    }
+
+    fn metadata_len(&self) -> u64 {
+        4096
+    }
+
+    fn end(&self) -> u64 {
+        self.places().into_iter().filter_map(Area::end).max().unwrap_or(0)
+    }
+
+    fn check_understood(&self) -> Result<(), Error> {
         match self.odd.first() {
             None => Ok(()),
             Some((_, odd)) => Err(Error::OddSlot(odd.clone())),
         }
-    }
-
-    pub(crate) fn active_slots(&self) -> impl Iterator<Item = (u32, &KeySlot)> {
-        let numbered = (0_u32..).zip(&self.slots);
-        numbered.filter_map(|(number, slot)| Some((number, slot.as_ref()?)))
     }
 }
 
@@ -191,7 +262,7 @@ struct TakenAreas {
 
 impl TakenAreas {
     fn new(header: &Luks1Header) -> Self {
-        let payload = u64::from(header.payload_sector) * 512;
+        let payload = header.data_offset();
         Self { payload, places: vec![("the header".to_owned(), Area { offset: 0, size: 1024 })] }
     }
 
@@ -206,12 +277,6 @@ impl TakenAreas {
         }
         self.places.push((name.to_owned(), extent));
         Ok(())
-    }
-}
-
-impl KeySlot {
-    pub(crate) fn extent(&self, key_len: u32) -> Area {
-        Area::of_stripes(u64::from(self.sector) * 512, key_len)
     }
 }
 

@@ -4,12 +4,10 @@
 //! signature or a partition table has overwritten of that can be had again, and so can the state of a slot whose iterations
 //! and salt are whole, since a free one has none. Iterations and salt cannot.
 
-use std::io::{Read, Seek};
-
 use super::{HEADER_LEN, Luks1Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOTS, STRIPES_FIELD, TakenAreas, be32, slot_start};
 use crate::af::STRIPES;
-use crate::area::{Area, stripes_len};
-use crate::device::read_at;
+use crate::area::stripes_len;
+use crate::device::{ReadSeek, read_at};
 use crate::error::{Error, Guess};
 
 /// First sector of the first slot's stripes, and what slots are aligned to.
@@ -44,14 +42,14 @@ pub(super) fn usual_sector(number: usize, key_len: u32) -> Option<u32> {
 
 /// Where the odd slots of the header `raw` may lie on `device`, which has `size` bytes: where it says so, and where they
 /// usually do.
-pub(crate) fn places(device: &mut (impl Read + Seek), header: &Luks1Header, raw: &[u8], size: u64) -> Vec<StripeArea> {
+pub(crate) fn places(device: &mut dyn ReadSeek, header: &Luks1Header, raw: &[u8], size: u64) -> Vec<StripeArea> {
     let Some(raw) = raw.first_chunk::<HEADER_LEN>() else {
         return Vec::new();
     };
     let numbers = header.odd.iter().map(|&(number, _)| number as usize);
     let sectors = numbers.flat_map(|number| [Some(stated(raw, number)), usual_sector(number, header.key_len)]);
     let place = |sector: u32| {
-        let extent = extent(sector, header);
+        let extent = header.place(sector);
         extent.end().filter(|&end| end <= size)?;
         let mut start = [0; 512];
         read_at(device, extent.offset, &mut start, "a key slot").ok()?;
@@ -62,10 +60,6 @@ pub(crate) fn places(device: &mut (impl Read + Seek), header: &Luks1Header, raw:
 
 fn stated(raw: &[u8; HEADER_LEN], number: usize) -> u32 {
     be32(raw, slot_start(number) + PLACE)
-}
-
-fn extent(sector: u32, header: &Luks1Header) -> Area {
-    Area::of_stripes(u64::from(sector) * 512, header.key_len)
 }
 
 fn left(raw: &[u8; HEADER_LEN], number: usize) -> SlotRemains {
@@ -103,7 +97,7 @@ impl<'a> Choice<'a> {
         let mut taken = TakenAreas::new(header);
         for number in sound {
             let name = format!("key slot {number}");
-            let place = extent(header.sectors[number], header);
+            let place = header.place(header.sectors[number]);
             taken.take(&name, place).map_err(|why| Error::Repair(format!("{name} {why}")))?;
         }
         Ok(Self { header, raw, places, taken, is_usual })
@@ -114,7 +108,7 @@ impl<'a> Choice<'a> {
         let sector = stated(self.raw, number);
         let is_there = self.places.iter().any(|&(place, is_filled)| place == sector && (is_filled || is_free));
         let name = format!("key slot {number}");
-        (is_there && self.taken.take(&name, extent(sector, self.header)).is_ok()).then_some(sector)
+        (is_there && self.taken.take(&name, self.header.place(sector)).is_ok()).then_some(sector)
     }
 
     /// Takes the place where the slot usually is. One that is in use is not looked for where nothing is.
@@ -132,7 +126,7 @@ impl<'a> Choice<'a> {
                  only a backup of the header says that"
             )));
         }
-        let place = extent(sector, self.header);
+        let place = self.header.place(sector);
         self.taken.take(&name, place).map_err(|why| Error::Repair(format!("the usual place of {name} {why}")))?;
         Ok(sector)
     }

@@ -24,10 +24,15 @@ pub use self::copies::{look, parse_metadata};
 pub(crate) use self::format::{COPY_SIZE, data_start, format, header_len, wipe_magics};
 
 use self::binary::Binary;
-use self::metadata::{JsonSegment, Keyslot, Metadata, Odd, Priority};
-use crate::area::is_null_cipher;
+use self::metadata::{JsonSegment, Metadata, Odd};
+use self::validate::header_end;
+use crate::area::{Area, is_null_cipher};
+use crate::edit::HeaderEdit;
 use crate::error::{Error, quote};
-use crate::unlock::UnlockOptions;
+use crate::options::LuksVersion;
+use crate::segment::{DataSegment, SegmentPolicy};
+use crate::unlock::{KeyDigest, SlotToTry, UnlockOptions};
+use crate::version::HeaderVersion;
 
 /// A LUKS2 header that has been checked.
 #[derive(Clone, Debug)]
@@ -49,32 +54,73 @@ pub struct Luks2Header {
 }
 
 impl Luks2Header {
-    /// Length of the volume key in bytes; `None` when no key slot keeps it.
-    #[must_use]
-    pub fn key_len(&self) -> Option<usize> {
-        let (_, digest) = self.data_digest().ok()?;
-        let slot = digest.keyslots.first()?;
-        Some(self.metadata.keyslots.get(slot)?.key_len as usize)
-    }
-
-    /// Refuses what may be read and must not be written to.
-    ///
-    /// # Errors
-    /// [`Error::OtherContents`], [`Error::NotUnderstood`].
-    pub fn check_writable(&self) -> Result<(), Error> {
-        match &self.bar {
-            None => Ok(()),
-            Some(bar) => Err(bar.error()),
-        }
-    }
-
     /// Tells if both copies are good and the same.
     pub(crate) fn copies_agree(&self) -> bool {
         self.trouble.is_none()
     }
 
-    /// Refuses to change a header of which something is not understood.
-    pub(crate) fn check_understood(&self) -> Result<(), Error> {
+    /// Tells if part of the data is under another key, or is to be.
+    pub(crate) fn is_reencrypting(&self) -> bool {
+        let metadata = &self.metadata;
+        metadata.config.requirements.iter().any(|requirement| requirement.contains("reencrypt"))
+            || metadata.keyslots.values().any(|slot| slot.kind == "reencrypt")
+            || metadata.segments.values().any(JsonSegment::is_reencrypting)
+    }
+}
+
+impl HeaderVersion for Luks2Header {
+    fn version(&self) -> LuksVersion {
+        LuksVersion::Luks2
+    }
+
+    fn uuid(&self) -> &str {
+        &self.binary.uuid
+    }
+
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    fn segments(&self, policy: SegmentPolicy) -> Result<Vec<DataSegment>, Error> {
+        self.data_segments(policy)
+    }
+
+    fn key_len(&self) -> Option<usize> {
+        let (_, digest) = self.data_digest().ok()?;
+        let slot = digest.keyslots.first()?;
+        Some(self.metadata.keyslots.get(slot)?.key_len as usize)
+    }
+
+    fn key_digest(&self) -> Result<KeyDigest, Error> {
+        self.data_digest()?.1.proof()
+    }
+
+    fn slots_to_try(&self, options: &UnlockOptions) -> Result<Vec<(u32, Result<SlotToTry, Error>)>, Error> {
+        self.chosen_slots(options)
+    }
+
+    fn areas(&self) -> Vec<(u32, Area)> {
+        self.metadata.keyslots.iter().map(|(&number, slot)| (number, slot.area)).collect()
+    }
+
+    fn area_cipher(&self, slot: u32) -> Option<String> {
+        let keyslot = self.metadata.keyslots.get(&slot).filter(|_| self.keeps(slot))?;
+        Some(keyslot.luks2.as_ref()?.encryption.clone())
+    }
+
+    fn data_offset(&self) -> u64 {
+        self.metadata.segments.values().map(|it| it.offset).min().unwrap_or(0)
+    }
+
+    fn metadata_len(&self) -> u64 {
+        2 * self.binary.copy_size
+    }
+
+    fn end(&self) -> u64 {
+        header_end(self.binary.copy_size, &self.metadata)
+    }
+
+    fn check_understood(&self) -> Result<(), Error> {
         let odd = &self.metadata.odd;
         let is_slot = |odd: &&Odd| odd.member == "keyslots";
         let is_kept = self.keeping().is_some_and(|keeping| !keeping.is_empty());
@@ -94,24 +140,14 @@ impl Luks2Header {
         Err(Error::Odd { odd: first.to_string(), next, is_removable })
     }
 
-    /// The key slots that keep the volume key and that a passphrase opens; `None` where it is not known which.
-    pub(crate) fn keeping(&self) -> Option<Vec<u32>> {
-        let (_, digest) = self.data_digest().ok()?;
-        let slots = &self.metadata.keyslots;
-        let opens = |slot: &&u32| slots.get(*slot).is_some_and(|slot| slot.luks2.is_some());
-        Some(digest.keyslots.iter().filter(opens).copied().collect())
+    fn check_writable(&self) -> Result<(), Error> {
+        match &self.bar {
+            None => Ok(()),
+            Some(bar) => Err(bar.error()),
+        }
     }
 
-    /// Tells if part of the data is under another key, or is to be.
-    pub(crate) fn is_reencrypting(&self) -> bool {
-        let metadata = &self.metadata;
-        metadata.config.requirements.iter().any(|requirement| requirement.contains("reencrypt"))
-            || metadata.keyslots.values().any(|slot| slot.kind == "reencrypt")
-            || metadata.segments.values().any(JsonSegment::is_reencrypting)
-    }
-
-    /// Refuses what is sound but must not be opened.
-    pub(crate) fn check_usable(&self) -> Result<(), Error> {
+    fn check_usable(&self) -> Result<(), Error> {
         if let Some(requirement) = self.metadata.config.requirements.first() {
             let name = quote(requirement);
             return Err(if requirement.contains("reencrypt") {
@@ -133,22 +169,17 @@ impl Luks2Header {
         Ok(())
     }
 
-    /// Key slots that keep the data segment's key, in the order in which they are tried; also one that is named and keeps
-    /// another, if it may.
-    pub(crate) fn slots_to_try(&self, options: &UnlockOptions) -> Result<Vec<(u32, &Keyslot)>, Error> {
-        let (_, digest) = self.data_digest()?;
-        let bound = self.metadata.keyslots.iter().map(|(&number, slot)| (number, slot));
-        let wanted = |&(number, slot): &(u32, &Keyslot)| {
-            let chosen = match options.slot {
-                Some(named) => named == number,
-                None => slot.priority != Priority::Ignore,
-            };
-            let is_bound = digest.keyslots.contains(&number);
-            chosen && (is_bound || options.unbound && options.slot.is_some())
-        };
-        let mut slots: Vec<_> = bound.filter(wanted).collect();
-        slots.sort_by_key(|&(number, slot)| (std::cmp::Reverse(slot.priority), number));
-        Ok(slots)
+    fn check_not_newer(&self) -> Result<(), Error> {
+        let damages = self.copies.iter().filter_map(|copy| copy.damage.as_deref());
+        let mut versions = damages.filter_map(|damage| damage.strip_prefix("version ")?.parse().ok());
+        match versions.find(|&version| version > 2) {
+            Some(version) => Err(Error::NewerVersion(version)),
+            None => Ok(()),
+        }
+    }
+
+    fn luks2(&self) -> Option<&Luks2Header> {
+        Some(self)
     }
 }
 

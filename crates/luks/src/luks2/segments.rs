@@ -5,20 +5,14 @@ use super::metadata::{Digest, JsonSegment};
 use crate::area::is_null_cipher;
 use crate::error::{Error, quote};
 use crate::segment::{DataSegment, SegmentPolicy, check_offset, checked_cipher};
+use crate::version::HeaderVersion;
 
 /// Unit that tweaks count, whatever the sectors of the cipher are.
 const SECTOR: u64 = 512;
 
 impl Luks2Header {
-    /// Where the data is and how it is encrypted: at least one segment, in the order of the clear disk. All that
-    /// are encrypted are under the volume key.
-    ///
-    /// # Errors
-    /// [`Error::ReencryptionInProgress`], [`Error::UnknownRequirement`],
-    /// [`Error::NotSupported`] for integrity, other segment types and other ciphers,
-    /// [`Error::NullCipher`], [`Error::ClearSegment`] and [`Error::DetachedHeader`] as `policy` says,
-    /// [`Error::Invalid`] where several do not follow each other.
-    pub fn segments(&self, policy: SegmentPolicy) -> Result<Vec<DataSegment>, Error> {
+    /// Segments in the order of the clear disk. All that are encrypted are under the volume key.
+    pub(super) fn data_segments(&self, policy: SegmentPolicy) -> Result<Vec<DataSegment>, Error> {
         self.check_usable()?;
         let all = &self.metadata.segments;
         let is_only = all.len() == 1;
@@ -103,6 +97,11 @@ impl Luks2Header {
             end = Some(size.map(|size| begin + size));
         }
         Ok(())
+    }
+
+    /// Tells if a key slot keeps the volume key, and not another one.
+    pub(crate) fn keeps(&self, slot: u32) -> bool {
+        self.data_digest().is_ok_and(|(_, digest)| digest.keyslots.contains(&slot))
     }
 
     /// The digest of the volume key, which is that of every encrypted segment.

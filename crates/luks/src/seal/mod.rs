@@ -249,10 +249,7 @@ impl LuksHeader {
     /// # Errors
     /// [`SealError::Missing`], also for LUKS1, which has no tokens; [`SealError::Several`]; as [`Seal::parse`].
     pub fn seal(&self) -> Result<Seal, SealError> {
-        let Self::V2(header) = self else {
-            return Err(SealError::Missing);
-        };
-        let seals = seals_in(&header.metadata.json);
+        let seals = self.luks2().map_or_else(Vec::new, |header| seals_in(&header.metadata.json));
         match seals.as_slice() {
             [] => Err(SealError::Missing),
             [(_, seal)] => Seal::parse(seal),

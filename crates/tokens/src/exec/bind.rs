@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cryptline::luks::LuksHeader;
+use cryptline::luks::format::LuksVersion;
 use cryptline::luks::token::EXEC_TOKEN;
 use cryptline::{Edited, Header, NewToken, Problem, Result, Rotation, TokenMaker, TokenProvider, TokenVolume};
 use serde_json::Value;
@@ -49,7 +50,7 @@ impl<'a> TokenMaker for BindHelper<'a> {
     type Prepared = Exec<'a>;
 
     fn prepare(&mut self, volume: &TokenVolume<'_>) -> Result<Exec<'a>> {
-        if let LuksHeader::V1(_) = volume.header {
+        if volume.header.version() == LuksVersion::Luks1 {
             return Err(problem("LUKS1 has no tokens".to_owned()).on(volume.name));
         }
         let exec = Exec::new(self.helpers, &self.helper, self.config.clone(), volume.uuid(), Instant::now() + PATIENCE);

@@ -242,11 +242,7 @@ impl HeaderConvertArgs {
     pub fn run(&self) -> Result<(), CliError> {
         changed(self.place.open().convert(self.to))?;
         let name = self.place.name().display();
-        let version = match self.to {
-            LuksVersion::Luks1 => "LUKS1",
-            LuksVersion::Luks2 => "LUKS2",
-        };
-        say(&format!("{name}: the header is {version} now"))
+        say(&format!("{name}: the header is {} now", self.to))
     }
 }
 
@@ -306,7 +302,7 @@ impl RepairArgs {
         let repaired = self.place.open().repair(self.force).map_err(CliError::of_header)?;
         let name = self.place.name().display();
         let what = match &repaired {
-            Some(edited) if matches!(edited.header, cryptline::luks::LuksHeader::V1(_)) => "the header is repaired",
+            Some(edited) if edited.header.version() == LuksVersion::Luks1 => "the header is repaired",
             Some(_) => "the header is repaired: both copies are good",
             None => "nothing to repair",
         };

@@ -53,11 +53,12 @@ impl Edit {
         size: u64,
     ) -> Result<Conversion<'_>, Error> {
         self.check_usable()?;
-        match (&self.header, to) {
-            (LuksHeader::V1(header), LuksVersion::Luks2) => to_luks2::plan(self, header, device, size),
-            (LuksHeader::V2(header), LuksVersion::Luks1) => to_luks1::plan(self, header, size),
-            (LuksHeader::V1(_), LuksVersion::Luks1) => Err(parameters("it is LUKS1 already")),
-            (LuksHeader::V2(_), LuksVersion::Luks2) => Err(parameters("it is LUKS2 already")),
+        if self.header.version() == to {
+            return Err(parameters(format!("it is {to} already")));
+        }
+        match &self.header {
+            LuksHeader::V1(header) => to_luks2::plan(self, header, device, size),
+            LuksHeader::V2(header) => to_luks1::plan(self, header, size),
         }
     }
 }
@@ -96,7 +97,7 @@ impl Conversion<'_> {
                 *to = *from;
             }
         }
-        let read = crate::read(&mut Cursor::new(start), end).and_then(|header| header.check_understood());
+        let read = crate::read(&mut Cursor::new(start), end).and_then(|header| header.inner().check_understood());
         read.map_err(|error| parameters(format!("nothing was written, since the new header would not open: {error}")))?;
         Ok(end)
     }

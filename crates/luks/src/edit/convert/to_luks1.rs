@@ -11,8 +11,8 @@ use crate::luks2::Luks2Header;
 use crate::luks2::binary::BINARY_LEN;
 use crate::luks2::format::AREA_ALIGNMENT;
 use crate::luks2::metadata::{CryptSegment, Digest, Keyslot, Priority};
-use crate::luks2::validate::header_end;
 use crate::options::parameters;
+use crate::version::HeaderVersion;
 
 pub(super) fn plan<'a>(edit: &'a Edit, header: &Luks2Header, size: u64) -> Result<Conversion<'a>, Error> {
     // The secondary copy is all there is for a moment.
@@ -63,7 +63,7 @@ fn luks1_of(header: &Luks2Header, size: u64) -> Result<luks1::Luks1Header, Error
         *place.ok_or_else(|| cannot(format!("it has a key slot {number}, LUKS1 has 0 to 7")))? = Some(taken);
     }
     let end = match offset {
-        0 => header_end(header.binary.copy_size, &header.metadata),
+        0 => header.end(),
         offset => offset,
     };
     // Where data begins says nothing about the file of a detached header.
@@ -165,7 +165,7 @@ fn sector(offset: u64) -> Option<u32> {
 fn places(slots: &[Option<KeySlot>; SLOTS], key_len: u32, end: u64) -> Result<[u32; SLOTS], Error> {
     let size = stripes_len(key_len).next_multiple_of(AREA_ALIGNMENT);
     let active = slots.iter().flatten();
-    let mut taken: Vec<_> = active.map(|slot| slot.extent(key_len)).collect();
+    let mut taken: Vec<_> = active.map(|slot| Area::of_stripes(slot.sector, key_len)).collect();
     let start = to_u64(HEADER_LEN).next_multiple_of(AREA_ALIGNMENT);
     let mut sectors = [0; SLOTS];
     for (place, slot) in sectors.iter_mut().zip(slots) {

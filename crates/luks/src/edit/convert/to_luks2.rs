@@ -21,6 +21,7 @@ use crate::luks2::parse_metadata;
 use crate::luks2::validate::KEYSLOTS_SIZE_MAX;
 use crate::options::parameters;
 use crate::random::Random;
+use crate::version::HeaderVersion;
 
 /// Magic of the metadata of luksmeta, which is where clevis keeps its bindings to LUKS1.
 const LUKSMETA: [u8; 8] = *b"LUKSMETA";
@@ -68,9 +69,7 @@ pub(super) fn plan<'a>(
 /// LUKS2 takes what lies between the key slots of LUKS1 and the data for its own. There old key material may be, or
 /// zeros, or what luksmeta has put there.
 fn check_behind_slots(header: &Luks1Header, device: &mut (impl Read + Seek), size: u64) -> Result<(), Error> {
-    let places = header.sectors.iter().map(|&it| Area::of_stripes(u64::from(it) * 512, header.key_len));
-    let end = places.filter_map(Area::end).max().unwrap_or(0);
-    let offset = end.next_multiple_of(LUKSMETA_ALIGNMENT);
+    let offset = header.end().next_multiple_of(LUKSMETA_ALIGNMENT);
     let mut magic = LUKSMETA.map(|_| 0);
     if offset + to_u64(magic.len()) > size {
         return Ok(());
@@ -102,7 +101,7 @@ impl ConvertedLayout {
     fn new(header: &Luks1Header) -> Result<Self, Error> {
         let stripes = stripes_len(header.key_len);
         let size = stripes.next_multiple_of(AREA_ALIGNMENT);
-        let end = match u64::from(header.payload_sector) * 512 {
+        let end = match header.data_offset() {
             0 => DATA_OFFSET_DEFAULT,
             offset => offset,
         };
@@ -183,7 +182,7 @@ impl ConvertedLayout {
             stripes.resize(usize::try_from(self.size).unwrap_or(stripes.len()), 0);
             copies.push((to.offset, stripes));
         }
-        let mut raw = edit.raw.clone();
+        let mut raw = edit.found.raw.clone();
         for (number, offset) in self.offsets.iter().enumerate() {
             let sector = u32::try_from(offset / 512).unwrap_or(u32::MAX);
             let field = slot_start(number) + 40;
@@ -192,7 +191,7 @@ impl ConvertedLayout {
         let (first, second) = raw.split_at(SECTOR);
         let mut epochs = vec![copies];
         for (offset, new) in [(SECTOR, second), (0, first)] {
-            if *new != edit.raw[offset..offset + new.len()] {
+            if *new != edit.found.raw[offset..offset + new.len()] {
                 epochs.push(vec![(to_u64(offset), new.to_vec())]);
             }
         }
@@ -235,7 +234,7 @@ fn metadata(header: &Luks1Header, layout: &ConvertedLayout) -> Result<Value, Err
         "tokens": {},
         "segments": { "0": {
             "type": "crypt",
-            "offset": (u64::from(header.payload_sector) * 512).to_string(),
+            "offset": header.data_offset().to_string(),
             "size": "dynamic",
             "iv_tweak": "0",
             "encryption": header.encryption(),
