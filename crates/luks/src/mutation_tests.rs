@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::luks2::binary::HeaderCopy;
 use crate::seal::{Covers, MeasureHash};
-use crate::testing::Image;
+use crate::testing::{Image, paths};
 use crate::{KdfLimits, LuksHeader, SegmentPolicy, UnlockOptions, look};
 
 /// Everything a caller may do with a device of these bytes.
@@ -37,24 +37,6 @@ fn exercise(bytes: &[u8]) {
     let sealed = |covers| header.subject(covers).ok().map(|subject| subject.measure(MeasureHash::Sha256));
     let _ = (header.seal(), covers.map(sealed));
     let _ = (header.flags(), header.warnings(), header.key_len(), header.uuid());
-}
-
-/// Every path to a value inside `json`.
-fn paths(json: &Value, path: &str, found: &mut Vec<String>) {
-    found.push(path.to_owned());
-    match json {
-        Value::Object(members) => {
-            for (key, value) in members {
-                paths(value, &format!("{path}/{key}"), found);
-            }
-        }
-        Value::Array(items) => {
-            for (index, value) in items.iter().enumerate() {
-                paths(value, &format!("{path}/{index}"), found);
-            }
-        }
-        _ => {}
-    }
 }
 
 fn strange_value() -> impl Strategy<Value = Value> {
@@ -121,8 +103,8 @@ proptest! {
         let mut image = Image::luks2();
         image.edit(|json| {
             for (index, value) in changes {
-                let mut all = Vec::new();
-                paths(json, "", &mut all);
+                let mut all = paths(json);
+                all.push(String::new());
                 *json.pointer_mut(&all[index.index(all.len())]).unwrap() = value;
             }
         });

@@ -1,10 +1,10 @@
 //! Headers whose key slots lie where no program puts them, and counters at their end.
 
-use std::io::{self, Cursor, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 
 use serde_json::json;
 
-use super::{Edit, LastSlot, Restore};
+use super::{Edit, LastSlot};
 use crate::Error;
 use crate::luks2::binary::HeaderCopy;
 use crate::testing::Image;
@@ -12,75 +12,59 @@ use crate::testing::Image;
 /// Where the test image's last key slot ends, in sectors: in the middle of 4096 bytes.
 const SLOTS_END: u32 = 2050;
 
-fn size(bytes: &[u8]) -> u64 {
-    u64::try_from(bytes.len()).unwrap()
-}
-
-fn load(bytes: &[u8]) -> Edit {
-    Edit::load(&mut Cursor::new(bytes), size(bytes)).unwrap()
-}
-
-fn backup_of(bytes: &[u8]) -> Vec<u8> {
-    let backup = load(bytes).backup(&mut Cursor::new(bytes), size(bytes));
-    backup.unwrap().bytes().to_vec()
-}
-
-fn restore(backup: Vec<u8>, bytes: &mut [u8]) -> Result<(), Error> {
-    let size = size(bytes);
-    let restore = Restore::prepare(backup, &mut Cursor::new(&*bytes), size)?;
-    restore.commit(&mut Cursor::new(bytes), size).map(drop)
-}
-
 /// A LUKS1 volume whose data begins in `sector`; 0: elsewhere.
-fn luks1(sector: u32) -> Vec<u8> {
-    let mut bytes = Image::luks1().bytes;
-    bytes[104..108].copy_from_slice(&sector.to_be_bytes());
-    bytes
+fn luks1(sector: u32) -> Image {
+    let mut image = Image::luks1();
+    image.bytes[104..108].copy_from_slice(&sector.to_be_bytes());
+    image
+}
+
+/// Zeros in the place of an image.
+fn lost(image: &Image) -> Image {
+    Image { bytes: vec![0; image.bytes.len()] }
 }
 
 #[test]
 fn data_right_behind_the_last_key_slot_is_neither_saved_nor_written_back() {
-    let mut bytes = luks1(SLOTS_END);
+    let mut image = luks1(SLOTS_END);
     let data = SLOTS_END as usize * 512;
-    bytes[data..].fill(1);
-    let backup = backup_of(&bytes);
+    image.bytes[data..].fill(1);
+    let backup = image.backup();
     assert_eq!(backup.len(), data.next_multiple_of(4096));
     assert!(backup[data..].iter().all(|&byte| byte == 0));
-    bytes[data..].fill(2);
-    let later = bytes.clone();
-    bytes[4096..data].fill(3);
-    restore(backup, &mut bytes).unwrap();
-    assert!(bytes == later);
+    image.bytes[data..].fill(2);
+    let later = image.bytes.clone();
+    image.bytes[4096..data].fill(3);
+    image.restore(backup).unwrap();
+    assert!(image.bytes == later);
 }
 
 #[test]
 fn header_file_may_end_with_its_last_key_slot() {
-    let mut bytes = luks1(0);
-    bytes.truncate(SLOTS_END as usize * 512);
-    let backup = backup_of(&bytes);
-    let mut lost = vec![0; bytes.len()];
-    restore(backup, &mut lost).unwrap();
-    assert!(lost == bytes);
+    let mut image = luks1(0);
+    image.bytes.truncate(SLOTS_END as usize * 512);
+    let mut lost = lost(&image);
+    lost.restore(image.backup()).unwrap();
+    assert!(lost.bytes == image.bytes);
 }
 
 /// As machines with larger pages write them, and as `dd` of the first megabytes is one. Its own data is not written back.
 #[test]
 fn backup_may_be_longer_than_the_header_and_not_shorter() {
     for image in [Image::luks2(), Image::luks1()] {
-        let backup = backup_of(&image.bytes);
+        let backup = image.backup();
         for more in [1, 64 << 10] {
             let mut longer = backup.clone();
             longer.resize(backup.len() + more, 7);
-            let mut lost = image.bytes.clone();
-            lost[..backup.len()].fill(0);
-            restore(longer, &mut lost).unwrap();
-            assert!(lost[backup.len()..] == image.bytes[backup.len()..]);
-            let size = size(&lost);
-            crate::read(&mut Cursor::new(&lost), size).unwrap();
+            let mut lost = image.clone();
+            lost.bytes[..backup.len()].fill(0);
+            lost.restore(longer).unwrap();
+            assert!(lost.bytes[backup.len()..] == image.bytes[backup.len()..]);
+            lost.read().unwrap();
         }
         let mut shorter = backup.clone();
         shorter.truncate(backup.len() - 4096);
-        let error = restore(shorter, &mut image.bytes.clone()).unwrap_err();
+        let error = image.clone().restore(shorter).unwrap_err();
         assert!(matches!(error, Error::NotABackup(_)), "{error}");
     }
 }
@@ -99,7 +83,7 @@ impl Read for Sparse {
             let len = rest.len().min(out.len());
             out[..len].copy_from_slice(&rest[..len]);
         }
-        self.position += size(out);
+        self.position += out.len() as u64;
         Ok(out.len())
     }
 }
@@ -117,7 +101,7 @@ impl Seek for Sparse {
 /// Of 2 TiB.
 #[test]
 fn key_slot_far_away_makes_no_backup_as_long_as_that() {
-    let mut start = luks1(0);
+    let mut start = luks1(0).bytes;
     let last = 208 + 7 * 48 + 40;
     start[last..last + 4].copy_from_slice(&0xffff_0000_u32.to_be_bytes());
     let mut disk = Sparse { start, position: 0 };
@@ -130,7 +114,7 @@ fn key_slot_far_away_makes_no_backup_as_long_as_that() {
 #[test]
 fn header_that_cannot_be_counted_further_is_left_alone() {
     let image = Image::luks2();
-    let backup = backup_of(&image.bytes);
+    let backup = image.backup();
     let mut last = image.clone();
     for copy in [HeaderCopy::Primary, HeaderCopy::Secondary] {
         last.edit_binary(copy, |binary| binary.epoch = u64::MAX);
@@ -138,9 +122,9 @@ fn header_that_cannot_be_counted_further_is_left_alone() {
     // Another key slot area than that of the backup.
     last.bytes[0x8000..0x9000].fill(7);
     let before = last.bytes.clone();
-    let error = restore(backup, &mut last.bytes).unwrap_err();
+    let error = last.restore(backup).unwrap_err();
     assert!(error.to_string().contains("2^64"), "{error}");
-    let edit = load(&last.bytes);
+    let edit = last.load().unwrap();
     let error = edit.remove(0, LastSlot::Remove).err().unwrap();
     assert!(error.to_string().contains("2^64"), "{error}");
     assert!(last.bytes == before);
@@ -158,18 +142,16 @@ fn header_that_is_only_read_guards_its_data_all_the_same() {
     for copy in [HeaderCopy::Primary, HeaderCopy::Secondary] {
         let mut image = not_understood(copy);
         let before = image.bytes.clone();
-        let error = restore(backup_of(&Image::luks1().bytes), &mut image.bytes).unwrap_err();
+        let error = image.restore(Image::luks1().backup()).unwrap_err();
         assert!(matches!(error, Error::BackupDiffers(_)), "{error}");
         assert!(image.bytes == before);
 
-        let backup = backup_of(&Image::luks2().bytes);
-        let restore = Restore::prepare(backup, &mut Cursor::new(&image.bytes), size(&image.bytes)).unwrap();
-        let concerns = restore.concerns().join("; ");
+        let backup = Image::luks2().backup();
+        let concerns = image.prepare(backup.clone()).unwrap().concerns().join("; ");
         for expected in ["passphrases that were added since", &format!("the {} header copy, which is", copy.name())] {
             assert!(concerns.contains(expected), "{expected}: {concerns}");
         }
-        let size = size(&image.bytes);
-        let header = restore.commit(&mut Cursor::new(&mut image.bytes), size).unwrap();
+        let header = image.restore(backup).unwrap();
         assert_eq!(header.info().epoch, Some(100));
         assert!(image.read().unwrap().warnings().is_empty());
     }
@@ -184,7 +166,7 @@ fn copy_that_is_not_understood_and_says_that_the_data_is_reencrypted_is_not_writ
             let mut image = not_understood(copy);
             image.rewrite(copy, json, |binary| binary.epoch = 99);
             let before = image.bytes.clone();
-            let error = restore(backup_of(&Image::luks2().bytes), &mut image.bytes).unwrap_err();
+            let error = image.restore(Image::luks2().backup()).unwrap_err();
             assert!(matches!(error, Error::ReencryptionInProgress(_)), "{error}");
             assert!(image.bytes == before);
         }
@@ -201,10 +183,9 @@ fn under_a_table() -> Image {
 
 #[test]
 fn left_copy_of_the_same_volume_guards_its_data_and_that_of_another_one_does_not() {
-    let backup = || backup_of(&Image::luks2().bytes);
+    let backup = Image::luks2().backup();
     let table = under_a_table();
-    let prepare = |image: &Image| Restore::prepare(backup(), &mut Cursor::new(&image.bytes), size(&image.bytes));
-    let concerns = prepare(&table).unwrap().concerns().join("; ");
+    let concerns = table.prepare(backup.clone()).unwrap().concerns().join("; ");
     assert!(concerns.contains("partition table") && concerns.contains("were added since"), "{concerns}");
     for (uuid, is_guarded) in [(None, true), (Some("00000000-0000-4000-8000-000000000000"), false)] {
         let mut image = Image::luks2();
@@ -213,7 +194,7 @@ fn left_copy_of_the_same_volume_guards_its_data_and_that_of_another_one_does_not
             image.edit_binary(HeaderCopy::Secondary, |binary| binary.uuid = uuid.into());
         }
         image.bytes[..512].copy_from_slice(&table.bytes[..512]);
-        assert_eq!(prepare(&image).is_err(), is_guarded, "{uuid:?}");
+        assert_eq!(image.prepare(backup.clone()).is_err(), is_guarded, "{uuid:?}");
     }
 }
 
@@ -221,18 +202,13 @@ fn left_copy_of_the_same_volume_guards_its_data_and_that_of_another_one_does_not
 #[test]
 fn backup_of_a_header_that_is_only_read_is_written_back_as_it_is() {
     for image in [not_understood(HeaderCopy::Primary), not_understood(HeaderCopy::Secondary), under_a_table()] {
-        let look = |bytes: &[u8]| Edit::look(&mut Cursor::new(bytes), size(bytes)).unwrap();
-        let edit = look(&image.bytes);
-        let backup = edit.backup(&mut Cursor::new(&image.bytes), size(&image.bytes)).unwrap().bytes().to_vec();
-        let mut repaired = image.bytes.clone();
-        let size = size(&repaired);
-        edit.repair(true).unwrap().unwrap().commit(&mut Cursor::new(&mut repaired), size).unwrap();
-        let concerns = Restore::prepare(backup.clone(), &mut Cursor::new(&repaired), size).unwrap();
-        assert!(concerns.concerns().join("; ").contains("as they are"), "{:?}", concerns.concerns());
-        let lost = vec![0; image.bytes.len()];
-        for mut bytes in [repaired, lost, image.bytes.clone()] {
-            restore(backup.clone(), &mut bytes).unwrap();
-            assert!(bytes[..backup.len()] == image.bytes[..backup.len()]);
+        let backup = image.backup();
+        let repaired = image.repaired(true).unwrap();
+        let concerns = repaired.prepare(backup.clone()).unwrap().concerns().join("; ");
+        assert!(concerns.contains("as they are"), "{concerns}");
+        for mut device in [repaired, lost(&image), image.clone()] {
+            device.restore(backup.clone()).unwrap();
+            assert!(device.bytes[..backup.len()] == image.bytes[..backup.len()]);
         }
     }
 }
@@ -243,20 +219,14 @@ fn what_a_backup_says_otherwise_of_the_data_is_told() {
     let with = |member: &str, value: serde_json::Value| {
         let mut image = Image::luks2();
         image.edit(|json| json["segments"]["0"][member] = value);
-        image.bytes
+        image
     };
     let now = with("size", json!("4096"));
-    let concerns = |before: &[u8]| {
-        let restore = Restore::prepare(backup_of(before), &mut Cursor::new(&now), size(&now));
-        restore.unwrap().concerns().join("; ")
-    };
+    let concerns = |before: &Image| now.prepare(before.backup()).unwrap().concerns().join("; ");
     let of_itself = concerns(&now);
     assert!(!of_itself.contains("the data"), "{of_itself}");
     for (before, expected) in [
-        (
-            Image::luks2().bytes,
-            "the data is 4096 bytes long by the header that is there, and to the end of its device by",
-        ),
+        (Image::luks2(), "the data is 4096 bytes long by the header that is there, and to the end of its device by"),
         (with("size", json!("8192")), "4096 bytes long by the header that is there, and 8192 bytes long by the backup"),
         (with("encryption", json!("aes-cbc-plain64")), "encrypted by 'aes-xts-plain64' in sectors of 4096 bytes here"),
         (with("sector_size", json!(512)), "and by 'aes-xts-plain64' in sectors of 512 bytes in the backup"),

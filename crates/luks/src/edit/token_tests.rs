@@ -1,7 +1,5 @@
 //! Tokens: what is written, what stays, and what is refused.
 
-use std::io::Cursor;
-
 use serde_json::{Value, json};
 
 use super::{Edit, HeaderChange, TokenPlace, TokenSlots};
@@ -11,24 +9,12 @@ use crate::{Error, ErrorKind, UnlockOptions, recovery};
 
 const TOKEN: &str = r#"{"type":"other","keyslots":["0"],"strange":{"b":[1,-2,null],"a":"ä\n"}}"#;
 
-fn size(image: &Image) -> u64 {
-    u64::try_from(image.bytes.len()).unwrap()
-}
-
-fn edit(image: &Image) -> Edit {
-    Edit::load(&mut Cursor::new(&image.bytes), size(image)).unwrap()
-}
-
 fn edited(image: &mut Image, change: impl FnOnce(&Edit) -> Result<HeaderChange<'_>, Error>) {
-    let size = size(image);
-    let edit = edit(image);
-    let change = change(&edit).unwrap();
-    assert!(change.commit(&mut Cursor::new(&mut image.bytes), size).unwrap().warnings().is_empty());
+    assert!(image.change(change).unwrap().warnings().is_empty());
 }
 
 fn set(image: &Image, token: &str, place: TokenPlace) -> Result<u32, Error> {
-    let set = edit(image).set_token(token, place, TokenSlots::AsGiven)?.1;
-    Ok(set)
+    Ok(image.load()?.set_token(token, place, TokenSlots::AsGiven)?.1)
 }
 
 fn at(id: u32, replace: bool) -> TokenPlace {
@@ -76,7 +62,7 @@ fn tokens_are_assigned_to_one_slot_or_all() {
     assert_eq!(keyslots(TokenSlots::All), json!(["0", "5"]));
     edited(&mut image, |edit| edit.unassign_token(3, 0));
     assert_eq!(image.json()["tokens"]["3"]["keyslots"], json!(["5"]));
-    let edit = edit(&image);
+    let edit = image.load().unwrap();
     for refused in [edit.unassign_token(3, 0), edit.unassign_token(3, 7), edit.unassign_token(4, 0)] {
         assert_eq!(refused.err().unwrap().kind(), ErrorKind::Parameters);
     }
@@ -116,7 +102,7 @@ fn what_is_no_token_is_refused() {
     let large = json!({"type": "a", "keyslots": [], "x": "x".repeat(20_000)}).to_string();
     let error = set(&image, &large, TokenPlace::default()).unwrap_err();
     assert!(matches!(error, Error::MetadataFull { .. }), "{error}");
-    let edit = edit(&image);
+    let edit = image.load().unwrap();
     for description in ["", "a\0b", &"x".repeat(4096)] {
         let set = edit.set_keyring_token(description, TokenPlace::default(), TokenSlots::All);
         let error = set.err().unwrap();
@@ -159,7 +145,7 @@ fn numbers_are_taken_from_the_lowest_until_all_are_in_use() {
     let error = set(&image, TOKEN, at(7, false)).unwrap_err();
     assert!(matches!(error, Error::TokenInUse(7)), "{error}");
     assert_eq!(set(&image, TOKEN, at(7, true)).unwrap(), 7);
-    let edit = edit(&image);
+    let edit = image.load().unwrap();
     let error = edit.remove_token(32).err().unwrap();
     assert!(matches!(error, Error::TokenNotInUse(32)), "{error}");
 }
@@ -167,7 +153,7 @@ fn numbers_are_taken_from_the_lowest_until_all_are_in_use() {
 #[test]
 fn recovery_key_has_a_slot_that_costs_little_and_a_token() {
     let mut image = Image::luks2();
-    let key = image.unlock(&UnlockOptions::default()).unwrap().key;
+    let key = image.key();
     let recovery_key = recovery::new_key().unwrap();
     edited(&mut image, |edit| {
         let (change, slot, token) = edit.add_recovery(&key, &recovery_key, None)?;
@@ -183,7 +169,7 @@ fn recovery_key_has_a_slot_that_costs_little_and_a_token() {
     let header = image.read().unwrap();
     assert_eq!(header.recovery_slots(None), [1]);
     assert_eq!(header.recovery_slots(Some(0)), [0; 0]);
-    let mut device = Cursor::new(&image.bytes);
+    let mut device = image.device();
     let unlock = |passphrase: &[u8], device: &mut _| {
         let unlocked = header.unlock(device, passphrase, &UnlockOptions::default());
         unlocked.map(|unlocked| unlocked.slot).ok()
@@ -202,7 +188,7 @@ fn luks1_and_headers_that_must_be_left_alone_take_no_tokens() {
     for (image, kind, version) in
         [(changing, ErrorKind::Device, LuksVersion::Luks2), (luks1, ErrorKind::Parameters, LuksVersion::Luks1)]
     {
-        let edit = edit(&image);
+        let edit = image.load().unwrap();
         let place = TokenPlace::default();
         let key = [0; 64];
         for error in [

@@ -2,9 +2,8 @@
 
 use std::io::Cursor;
 
-use crate::edit::{Edit, LastSlot, NewSlot};
-use crate::format::KdfCost;
-use crate::testing::{Image, PASSPHRASE};
+use crate::edit::{LastSlot, NewSlot};
+use crate::testing::{Image, PASSPHRASE, cheap_slot};
 use crate::{Error, ErrorKind, Guess, SegmentPolicy, UnlockOptions};
 
 const SLOT_0: usize = 208;
@@ -66,22 +65,6 @@ enum Repair {
     GivesUp,
 }
 
-fn size(image: &Image) -> u64 {
-    image.bytes.len() as u64
-}
-
-fn look(image: &Image) -> Edit {
-    Edit::look(&mut Cursor::new(&image.bytes), size(image)).unwrap()
-}
-
-fn repaired(image: &Image, force: bool) -> Result<Image, Error> {
-    let edit = look(image);
-    let change = edit.repair(force)?.expect("something to repair");
-    let mut bytes = image.bytes.clone();
-    change.commit(&mut Cursor::new(&mut bytes), size(image))?;
-    Ok(Image { bytes })
-}
-
 /// The others open the volume.
 #[test]
 fn odd_key_slot_locks_nobody_out_and_is_not_written_around() {
@@ -93,15 +76,15 @@ fn odd_key_slot_locks_nobody_out_and_is_not_written_around() {
         assert!(header.warnings()[0].starts_with(expected), "{expected}: {:?}", header.warnings());
         let is_free = offset >= SLOT_1;
         assert_eq!(image.unlock(&UnlockOptions::default()).unwrap().slot, if is_free { 0 } else { 2 }, "{expected}");
-        let edit = look(&image);
+        let edit = image.look();
         for refused in [edit.erase(LastSlot::Remove).err(), edit.set_uuid(None).err(), edit.wipe_unused().err()] {
             assert!(matches!(refused, Some(Error::OddSlot(_))), "{expected}: {refused:?}");
         }
         assert!(edit.is_last(2) != is_free, "{expected}");
         if repair == Repair::GivesUp {
-            assert!(matches!(repaired(&image, false), Err(Error::Repair(_) | Error::Guess { .. })), "{expected}");
+            assert!(matches!(image.repaired(false), Err(Error::Repair(_) | Error::Guess { .. })), "{expected}");
         }
-        let repaired = repaired(&image, repair == Repair::GivesUp).unwrap();
+        let repaired = image.repaired(repair == Repair::GivesUp).unwrap();
         assert!(repaired.read().unwrap().warnings().is_empty(), "{expected}");
         if repair == Repair::Whole {
             assert!(repaired.bytes == sound.bytes, "{expected}");
@@ -112,12 +95,9 @@ fn odd_key_slot_locks_nobody_out_and_is_not_written_around() {
 /// With a passphrase in slots 0 and 2.
 fn two_slots() -> Image {
     let mut image = Image::luks1();
-    let key = image.unlock(&UnlockOptions::default()).unwrap().key;
-    let cost = KdfCost { iterations: Some(1000), ..KdfCost::default() };
-    let edit = look(&image);
-    let (change, _) = edit.add(&key, PASSPHRASE, &NewSlot { slot: Some(2), cost, ..NewSlot::default() }).unwrap();
-    let size = size(&image);
-    change.commit(&mut Cursor::new(&mut image.bytes), size).unwrap();
+    let key = image.key();
+    let new = NewSlot { slot: Some(2), ..cheap_slot() };
+    image.change(|edit| Ok(edit.add(&key, PASSPHRASE, &new)?.0)).unwrap();
     image
 }
 
@@ -131,9 +111,9 @@ fn partition_table_over_the_key_slots_is_repaired_as_far_as_it_goes() {
     let header = image.read().unwrap();
     assert_eq!(header.warnings().len(), 3, "{:?}", header.warnings());
     image.unlock(&UnlockOptions::default()).unwrap();
-    let error = repaired(&image, false).err().unwrap();
+    let error = image.repaired(false).err().unwrap();
     assert!(matches!(error, Error::Guess { .. }), "{error}");
-    assert!(repaired(&image, true).unwrap().bytes == sound.bytes);
+    assert!(image.repaired(true).unwrap().bytes == sound.bytes);
 }
 
 /// A free slot has neither iterations nor salt.
@@ -142,9 +122,9 @@ fn key_slot_of_which_only_the_state_is_lost_is_had_again() {
     let sound = Image::luks1();
     for state in [[1, 2, 3, 4], [0; 4]] {
         let image = with(SLOT_0, &state);
-        let error = repaired(&image, false).err().unwrap();
+        let error = image.repaired(false).err().unwrap();
         assert!(matches!(error, Error::Guess { would: Guess::InUse, .. }), "{error}");
-        assert!(repaired(&image, true).unwrap().bytes == sound.bytes);
+        assert!(image.repaired(true).unwrap().bytes == sound.bytes);
     }
 }
 
@@ -155,9 +135,9 @@ fn last_key_slot_of_which_too_little_is_left_is_not_made_free() {
         if offset == SLOT_0 {
             image.bytes[SLOT_0 + 8..SLOT_0 + 16].fill(0);
         }
-        let error = repaired(&image, false).err().unwrap();
+        let error = image.repaired(false).err().unwrap();
         assert!(matches!(error, Error::Guess { would: Guess::Free, .. }), "{error}");
-        let error = repaired(&image, true).err().unwrap();
+        let error = image.repaired(true).err().unwrap();
         assert!(matches!(&error, Error::Repair(why) if why.contains("it could be the last one")), "{error}");
     }
 }
@@ -179,13 +159,13 @@ fn place_of_a_key_slot_in_use_is_kept_or_told_from_an_empty_one() {
     let sound = moved_to(3000);
     let mut stripes = sound.clone();
     stripes.bytes[SLOT_2 + 44..SLOT_2 + 48].copy_from_slice(&4001_u32.to_be_bytes());
-    assert!(repaired(&stripes, false).unwrap().bytes == sound.bytes);
+    assert!(stripes.repaired(false).unwrap().bytes == sound.bytes);
     // A place that is lost is not the usual one, where nothing is.
     for place in [1_u32, u32::MAX] {
         let mut lost = sound.clone();
         lost.bytes[SLOT_2 + 40..SLOT_2 + 44].copy_from_slice(&place.to_be_bytes());
         for force in [false, true] {
-            let error = repaired(&lost, force).err().unwrap();
+            let error = lost.repaired(force).err().unwrap();
             assert!(error.to_string().contains("nothing is at its usual place"), "{error}");
         }
     }
@@ -201,13 +181,13 @@ fn unusual_places_of_key_slots_are_not_guessed() {
     }
     assert!(image.read().unwrap().warnings().is_empty());
     image.bytes[SLOT_1 + 40..SLOT_1 + 44].fill(0xff);
-    let error = repaired(&image, true).err().unwrap();
+    let error = image.repaired(true).err().unwrap();
     assert!(matches!(error, Error::Repair(_)), "{error}");
     // Also where a slot is that was moved out of the way, or the data.
     let mut moved = Image::luks1();
     moved.bytes[SLOT_1 + 40..SLOT_1 + 44].fill(0xff);
     moved.bytes[SLOT_7 + 40..SLOT_7 + 44].copy_from_slice(&(8_u32 + 256 + 2).to_be_bytes());
-    let error = repaired(&moved, true).err().unwrap();
+    let error = moved.repaired(true).err().unwrap();
     assert!(error.to_string().contains("the usual place of key slot 1 overlaps key slot 7"), "{error}");
 }
 
@@ -296,7 +276,7 @@ fn null_cipher_is_refused_unless_allowed() {
 #[test]
 fn volume_of_the_null_cipher_opens_with_an_empty_passphrase_where_that_is_allowed() {
     let mut image = Image::luks1();
-    let key = image.unlock(&UnlockOptions::default()).unwrap().key;
+    let key = image.key();
     image.bytes[8..72].fill(0);
     image.bytes[8..20].copy_from_slice(b"cipher_null\0");
     image.bytes[40..44].copy_from_slice(b"ecb\0");
@@ -316,7 +296,7 @@ fn volume_of_the_null_cipher_opens_with_an_empty_passphrase_where_that_is_allowe
     let mut device = Cursor::new(&image.bytes);
     let allowed = UnlockOptions { allow_null_cipher: true, ..UnlockOptions::default() };
     let unlocked = header.unlock(&mut device, b"", &allowed).unwrap();
-    assert_eq!(*unlocked.key, *key);
+    assert_eq!(*unlocked.key, key);
     let refused = header.unlock(&mut device, b"", &UnlockOptions::default());
     assert!(matches!(refused.err(), Some(Error::NullCipher(_))));
 }

@@ -5,7 +5,7 @@ use std::io::Cursor;
 use serde_json::json;
 
 use super::binary::{COPY_SIZES, HeaderCopy, MAGIC_SECONDARY};
-use crate::edit::{Edit, LastSlot};
+use crate::edit::LastSlot;
 use crate::testing::{Image, PASSPHRASE};
 use crate::{Error, ErrorKind, LuksHeader, UnlockOptions};
 
@@ -43,19 +43,6 @@ fn primary_is_used_when_any_byte_of_the_secondary_changed() {
     }
 }
 
-fn size(image: &Image) -> u64 {
-    u64::try_from(image.bytes.len()).unwrap()
-}
-
-/// Both copies written anew.
-fn repaired(image: &Image, force: bool) -> Result<Image, Error> {
-    let mut bytes = image.bytes.clone();
-    let edit = Edit::look(&mut Cursor::new(&image.bytes), size(image))?;
-    let change = edit.repair(force)?.expect("something to repair");
-    change.commit(&mut Cursor::new(&mut bytes), size(image))?;
-    Ok(Image { bytes })
-}
-
 /// Such a copy may know of a key slot that the other one does not.
 #[test]
 fn newest_copy_that_is_not_understood_is_not_damaged_and_only_read_around() {
@@ -67,15 +54,15 @@ fn newest_copy_that_is_not_understood_is_not_damaged_and_only_read_around() {
         let error = image.read().unwrap_err();
         assert!(matches!(&error, Error::NotUnderstood { reason, .. } if reason.contains("no \"keyslots\"")), "{error}");
         assert!(error.to_string().contains("read-only") && error.kind() == ErrorKind::Device, "{error}");
-        let header = crate::look(&mut Cursor::new(&image.bytes), size(&image)).unwrap();
+        let header = crate::look(&mut image.device(), image.size()).unwrap();
         assert!(header.warnings()[0].contains("is not understood (JSON: no \"keyslots\")"), "{:?}", header.warnings());
-        header.unlock(&mut Cursor::new(&image.bytes), PASSPHRASE, &UnlockOptions::default()).unwrap();
+        header.unlock(&mut image.device(), PASSPHRASE, &UnlockOptions::default()).unwrap();
 
-        assert!(Edit::load(&mut Cursor::new(&image.bytes), size(&image)).is_err());
-        let edit = Edit::look(&mut Cursor::new(&image.bytes), size(&image)).unwrap();
+        assert!(image.load().is_err());
+        let edit = image.look();
         let refused = [edit.repair(false).err(), edit.erase(LastSlot::Remove).err(), edit.set_uuid(None).err()];
         assert!(refused.iter().all(|error| matches!(error, Some(Error::NotUnderstood { .. }))), "{refused:?}");
-        let repaired = repaired(&image, true).unwrap();
+        let repaired = image.repaired(true).unwrap();
         assert_eq!(repaired.read().unwrap().info().epoch, Some(epoch.max(1) + 1));
         assert_eq!(used(&repaired), (HeaderCopy::Primary, String::new()));
     }
@@ -89,7 +76,7 @@ fn older_copy_that_is_not_understood_is_written_anew() {
     let (copy, warning) = used(&image);
     assert_eq!(copy, HeaderCopy::Secondary);
     assert!(warning.contains("is not understood") && warning.contains("header repair"), "{warning}");
-    assert_eq!(used(&repaired(&image, false).unwrap()), (HeaderCopy::Primary, String::new()));
+    assert_eq!(used(&image.repaired(false).unwrap()), (HeaderCopy::Primary, String::new()));
 }
 
 /// cryptsetup writes texts of tokens as they are given.
@@ -106,18 +93,17 @@ fn json_that_is_no_utf8_is_read_and_kept_byte_for_byte() {
     for offset in [0x4000 + 5000, 5000] {
         let mut damaged = image.clone();
         damaged.bytes[offset] ^= 1;
-        let repaired = repaired(&damaged, false).unwrap();
+        let repaired = damaged.repaired(false).unwrap();
         assert_eq!(used(&repaired), (HeaderCopy::Primary, String::new()));
         for copy in [0, 0x4000] {
             let area = &repaired.bytes[copy + 4096..][..json.len() + 1];
             assert!(area[..json.len()] == json && area[json.len()] == 0, "{offset} {copy}");
         }
     }
-    assert!(matches!(Edit::load(&mut Cursor::new(&image.bytes), size(&image)), Err(Error::JsonNotKept)));
-    let edit = Edit::look(&mut Cursor::new(&image.bytes), size(&image)).unwrap();
-    assert!(matches!(edit.set_uuid(None).err(), Some(Error::JsonNotKept)));
-    let backup = edit.backup(&mut Cursor::new(&image.bytes), size(&image)).unwrap();
-    assert_eq!(backup.bytes(), &image.bytes[..backup.bytes().len()]);
+    assert!(matches!(image.load(), Err(Error::JsonNotKept)));
+    assert!(matches!(image.look().set_uuid(None).err(), Some(Error::JsonNotKept)));
+    let backup = image.backup();
+    assert_eq!(backup, image.bytes[..backup.len()]);
 }
 
 #[test]

@@ -3,11 +3,9 @@
 //! message that says where the defect is; but a key slot or a token that nobody needs is passed over with
 //! a warning. The list follows cryptsetup's own header generators.
 
-use std::io::Cursor;
-
 use serde_json::{Value, json};
 
-use crate::edit::{Edit, LastSlot};
+use crate::edit::LastSlot;
 use crate::luks2::binary::HeaderCopy;
 use crate::testing::Image;
 use crate::{Error, ErrorKind, UnlockOptions};
@@ -158,7 +156,7 @@ fn passed_over(image: &Image, expected: &str) {
     let header = image.read().unwrap();
     let warnings = header.warnings().join("\n");
     assert!(warnings.contains(expected), "{expected}: {warnings}");
-    let edit = Edit::load(&mut Cursor::new(&image.bytes), image.bytes.len() as u64).unwrap();
+    let edit = image.load().unwrap();
     for refused in [edit.erase(LastSlot::Remove).err(), edit.set_label(Some("x"), None).err(), edit.wipe_unused().err()]
     {
         let refused = refused.expect("the header should be left alone");
@@ -168,12 +166,8 @@ fn passed_over(image: &Image, expected: &str) {
 
 /// Without what is odd, as somebody must ask for.
 fn repaired(image: &Image) -> Result<Image, Error> {
-    let size = image.bytes.len() as u64;
-    let edit = Edit::load(&mut Cursor::new(&image.bytes), size).unwrap();
-    assert!(edit.repair(false).unwrap().is_none());
-    let mut bytes = image.bytes.clone();
-    edit.repair(true)?.expect("something to repair").commit(&mut Cursor::new(&mut bytes), size)?;
-    Ok(Image { bytes })
+    assert!(image.load().unwrap().repair(false).unwrap().is_none());
+    image.repaired(true)
 }
 
 odd! {
@@ -273,7 +267,7 @@ fn key_slots_that_belong_to_no_key_or_to_two_are_passed_over() {
 /// Nobody else has its salt.
 #[track_caller]
 fn stays(image: &Image) {
-    let edit = Edit::load(&mut Cursor::new(&image.bytes), image.bytes.len() as u64).unwrap();
+    let edit = image.load().unwrap();
     let refused = edit.set_label(Some("x"), None).err().unwrap();
     assert!(matches!(refused, Error::Odd { is_removable: false, .. }), "{refused}");
     assert!(!refused.to_string().contains("opens all the same"), "{refused}");
@@ -321,12 +315,7 @@ fn what_is_odd_stays_where_force_was_for_something_else() {
     });
     let json = image.json();
     image.rewrite(HeaderCopy::Secondary, b"{}", |binary| binary.epoch = 99);
-    let size = image.bytes.len() as u64;
-    let edit = Edit::look(&mut Cursor::new(&image.bytes), size).unwrap();
-    let change = edit.repair(true).unwrap().unwrap();
-    let mut bytes = image.bytes.clone();
-    change.commit(&mut Cursor::new(&mut bytes), size).unwrap();
-    let image = Image { bytes };
+    let image = image.repaired(true).unwrap();
     assert_eq!(image.json(), json);
     let repaired = repaired(&image).unwrap();
     assert!(repaired.json()["keyslots"].get("1").is_none());

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::luks2::binary::HeaderCopy;
 use crate::luks2::metadata::Metadata;
-use crate::testing::Image;
+use crate::testing::{Image, paths};
 
 const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 const V1: &str = r#"{"config":{"flags":[],"json_size":"12288","keyslots_size":"16744448","requirements":[]},"digests":{"0":{"digest":"QEFCQ0RFRkdISUpLTE1OT1BRUlNUVVZXWFlaW1xdXl8=","hash":"sha256","iterations":1000,"salt":"ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8=","segments":["0"],"type":"pbkdf2"}},"luks":2,"segments":{"0":{"encryption":"aes-xts-plain64","iv_tweak":"0","offset":"16777216","sector_size":4096,"size":"dynamic","type":"crypt"}},"uuid":"01234567-89ab-cdef-0123-456789abcdef"}"#;
@@ -246,7 +246,7 @@ fn both_copies_are_read_alike() {
     image.edit_binary(HeaderCopy::Secondary, |binary| binary.uuid = UUID.to_owned());
     let subject = image.read().unwrap().subject(ALL).unwrap();
     image.bytes[..512].fill(0);
-    let header = crate::look(&mut std::io::Cursor::new(&image.bytes), image.bytes.len() as u64).unwrap();
+    let header = crate::look(&mut image.device(), image.size()).unwrap();
     assert_eq!(header.subject(ALL).unwrap(), subject);
 }
 
@@ -281,20 +281,6 @@ fn is_covered(path: &str, covers: Covers, before: &Value, after: &Value) -> bool
         ["config", "requirements", other, ..] => other == "mandatory",
         ["config", ..] | ["digests"] => true,
         _ => false,
-    }
-}
-
-/// All paths of the members of `json`, its own excepted.
-fn paths(json: &Value, path: &str, found: &mut Vec<String>) {
-    let mut go = |name: &str, value: &Value| {
-        let path = format!("{path}/{name}");
-        found.push(path.clone());
-        paths(value, &path, found);
-    };
-    match json {
-        Value::Object(members) => members.iter().for_each(|(name, value)| go(name, value)),
-        Value::Array(items) => items.iter().enumerate().for_each(|(at, value)| go(&at.to_string(), value)),
-        _ => {}
     }
 }
 
@@ -381,8 +367,7 @@ proptest! {
         let subject = with_json(before.clone()).unwrap().subject(covers).unwrap();
         let seal = Seal::new(&key(), SealKind::VolumeKey, &subject, covers, 1).unwrap();
         before["tokens"]["9"] = seal.to_json();
-        let mut found = Vec::new();
-        paths(&before, "", &mut found);
+        let found = paths(&before);
         let mut judged = 0;
         for (path, removes) in found.iter().flat_map(|path| [(path, false), (path, true)]) {
             let mut after = before.clone();

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
+use crate::edit::{Edit, HeaderChange, NewSlot, Restore};
 use crate::format::{FormatOptions, KdfCost, KdfKind, LuksVersion, format};
 use crate::luks2::binary::{BINARY_LEN, Binary, HeaderCopy};
 use crate::{Error, LuksHeader, UnlockOptions, UnlockedSlot, read};
@@ -24,6 +25,31 @@ pub(crate) fn cheap_options(version: LuksVersion) -> FormatOptions {
         ..KdfCost::default()
     };
     FormatOptions { version, cost, ..FormatOptions::default() }
+}
+
+/// A key slot that costs next to nothing.
+pub(crate) fn cheap_slot() -> NewSlot {
+    let cost = KdfCost { iterations: Some(1000), ..KdfCost::default() };
+    NewSlot { kdf: Some(KdfKind::Pbkdf2), cost, ..NewSlot::default() }
+}
+
+/// Paths of all values inside `json`.
+pub(crate) fn paths(json: &Value) -> Vec<String> {
+    fn add(json: &Value, path: &str, found: &mut Vec<String>) {
+        let mut go = |name: &str, value: &Value| {
+            let path = format!("{path}/{name}");
+            found.push(path.clone());
+            add(value, &path, found);
+        };
+        match json {
+            Value::Object(members) => members.iter().for_each(|(name, value)| go(name, value)),
+            Value::Array(items) => items.iter().enumerate().for_each(|(at, value)| go(&at.to_string(), value)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    add(json, "", &mut found);
+    found
 }
 
 /// A whole device in memory.
@@ -58,13 +84,65 @@ impl Image {
     }
 
     pub fn read(&self) -> Result<LuksHeader, Error> {
-        let size = u64::try_from(self.bytes.len()).unwrap();
-        read(&mut Cursor::new(&self.bytes), size)
+        read(&mut self.device(), self.size())
+    }
+
+    pub fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    pub fn device(&self) -> Cursor<&[u8]> {
+        Cursor::new(&self.bytes)
     }
 
     pub fn unlock(&self, options: &UnlockOptions) -> Result<UnlockedSlot, Error> {
-        let header = self.read()?;
-        header.unlock(&mut Cursor::new(&self.bytes), PASSPHRASE, options)
+        self.read()?.unlock(&mut self.device(), PASSPHRASE, options)
+    }
+
+    /// The volume key.
+    pub fn key(&self) -> Vec<u8> {
+        self.unlock(&UnlockOptions::default()).unwrap().key.to_vec()
+    }
+
+    pub fn load(&self) -> Result<Edit, Error> {
+        Edit::load(&mut self.device(), self.size())
+    }
+
+    pub fn look(&self) -> Edit {
+        Edit::look(&mut self.device(), self.size()).unwrap()
+    }
+
+    pub fn commit(&mut self, change: HeaderChange<'_>) -> Result<LuksHeader, Error> {
+        let size = self.size();
+        change.commit(&mut Cursor::new(&mut self.bytes), size)
+    }
+
+    /// Makes a change of the header.
+    pub fn change(
+        &mut self,
+        change: impl FnOnce(&Edit) -> Result<HeaderChange<'_>, Error>,
+    ) -> Result<LuksHeader, Error> {
+        let edit = self.load()?;
+        self.commit(change(&edit)?)
+    }
+
+    pub fn repaired(&self, force: bool) -> Result<Self, Error> {
+        let mut repaired = self.clone();
+        repaired.commit(self.look().repair(force)?.expect("something to repair"))?;
+        Ok(repaired)
+    }
+
+    pub fn backup(&self) -> Vec<u8> {
+        self.look().backup(&mut self.device(), self.size()).unwrap().bytes().to_vec()
+    }
+
+    pub fn prepare(&self, backup: Vec<u8>) -> Result<Restore, Error> {
+        Restore::prepare(backup, &mut self.device(), self.size())
+    }
+
+    pub fn restore(&mut self, backup: Vec<u8>) -> Result<LuksHeader, Error> {
+        let (restore, size) = (self.prepare(backup)?, self.size());
+        restore.commit(&mut Cursor::new(&mut self.bytes), size)
     }
 
     /// The metadata of a LUKS2 image.

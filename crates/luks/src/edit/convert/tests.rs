@@ -4,7 +4,6 @@ use std::io::Cursor;
 
 use serde_json::{Value, json};
 
-use crate::edit::Edit;
 use crate::format::{FormatOptions, KdfKind, LuksVersion};
 use crate::testing::{Image, cheap_options};
 use crate::{Error, ErrorKind};
@@ -21,10 +20,7 @@ fn image(change: impl FnOnce(&mut FormatOptions)) -> Image {
 }
 
 fn error_of(image: &Image, to: LuksVersion) -> Error {
-    let size = image.bytes.len() as u64;
-    let mut device = Cursor::new(&image.bytes);
-    let edit = Edit::load(&mut device, size).unwrap();
-    edit.convert(to, &mut device, size).err().unwrap()
+    image.load().unwrap().convert(to, &mut image.device(), image.size()).err().unwrap()
 }
 
 #[track_caller]
@@ -80,11 +76,10 @@ fn detached_header_whose_file_has_no_room_for_eight_slots_is_refused() {
 #[test]
 fn header_that_would_not_open_is_not_written() {
     let image = short_and_detached();
-    let mut longer = image.bytes.clone();
-    longer.resize(2 << 20, 0);
-    let mut device = Cursor::new(longer);
-    let edit = Edit::load(&mut device, 2 << 20).unwrap();
-    let conversion = edit.convert(LuksVersion::Luks1, &mut device, 2 << 20).unwrap();
+    let mut longer = image.clone();
+    longer.bytes.resize(2 << 20, 0);
+    let edit = longer.load().unwrap();
+    let conversion = edit.convert(LuksVersion::Luks1, &mut longer.device(), 2 << 20).unwrap();
     let mut device = Cursor::new(image.bytes.clone());
     let error = conversion.commit(&mut device, 600 << 10).unwrap_err();
     assert!(error.to_string().contains("would not open"), "{error}");
@@ -105,9 +100,7 @@ fn luks1_with_metadata_of_luksmeta_behind_its_key_slots_is_left_alone() {
     // What else lies there, such as old key material, is in nobody's way.
     let behind = 2056 * 512;
     image.bytes[behind..behind + 4096].fill(7);
-    let size = image.bytes.len() as u64;
-    let edit = Edit::load(&mut Cursor::new(&image.bytes), size).unwrap();
-    assert!(edit.convert(LuksVersion::Luks2, &mut Cursor::new(&image.bytes), size).is_ok());
+    assert!(image.load().unwrap().convert(LuksVersion::Luks2, &mut image.device(), image.size()).is_ok());
     image.bytes[behind..behind + 8].copy_from_slice(b"LUKSMETA");
     let error = error_of(&image, LuksVersion::Luks2);
     assert_eq!(error.kind(), ErrorKind::Parameters, "{error}");
