@@ -20,19 +20,19 @@ pub const KEY_LEN_MAX: u32 = 512;
 const PIECE: usize = 8192;
 
 /// How one key slot keeps the volume key.
-pub(crate) struct KeyArea<'a> {
+pub(crate) struct KeyArea {
     /// Start on the header device, in bytes.
     pub offset: u64,
     /// Cipher of the stripes, for example `aes-xts-plain64`.
-    pub encryption: &'a str,
+    pub encryption: String,
     /// Length of that cipher's key, in bytes.
-    pub encryption_key_len: usize,
+    pub encryption_key_len: u32,
     /// Hash of the anti-forensic splitter.
     pub af_hash: Hash,
     /// Passphrase to key of the area.
-    pub kdf: &'a Kdf,
+    pub kdf: Kdf,
     /// Length of the key kept in the slot, in bytes.
-    pub key_len: usize,
+    pub key_len: u32,
 }
 
 /// Bytes on disk that the stripes of a key of `key_len` bytes take: whole sectors.
@@ -52,13 +52,13 @@ pub(crate) fn parse_cipher(encryption: &str) -> Result<CipherSpec, Error> {
     Ok(spec)
 }
 
-impl KeyArea<'_> {
+impl KeyArea {
     /// Returns the content of the area if the passphrase is right, and noise if it is wrong.
     pub fn open(&self, device: &mut (impl Read + Seek), passphrase: &[u8]) -> Result<SecretBuf, Error> {
         let mut stripes = vec![0; self.stripes_len()];
         read_at(device, self.offset, &mut stripes, "a key slot")?;
         let cipher = self.cipher(passphrase)?;
-        let mut key = SecretBuf::zeroed(self.key_len).map_err(Error::KeyMemory)?;
+        let mut key = SecretBuf::zeroed(self.key_len as usize).map_err(Error::KeyMemory)?;
         let mut clear = SecretBuf::zeroed(PIECE).map_err(Error::KeyMemory)?;
         let mut diffuser = Diffuser::new(self.af_hash, &mut key);
         for (piece, sector) in stripes.chunks(PIECE).zip((0..).step_by(PIECE / 512)) {
@@ -82,7 +82,7 @@ impl KeyArea<'_> {
         let cipher = self.cipher(passphrase)?;
         let mut random = random.stream("stripes");
         let mut clear = SecretBuf::zeroed(PIECE).map_err(Error::KeyMemory)?;
-        let mut hidden = SecretBuf::zeroed(self.key_len).map_err(Error::KeyMemory)?;
+        let mut hidden = SecretBuf::zeroed(self.key_len as usize).map_err(Error::KeyMemory)?;
         let mut diffuser = Diffuser::new(self.af_hash, &mut hidden);
         for (piece, sector) in stripes.chunks_mut(PIECE).zip((0..).step_by(PIECE / 512)) {
             let clear = &mut clear[..piece.len()];
@@ -95,16 +95,16 @@ impl KeyArea<'_> {
     }
 
     fn stripes_len(&self) -> usize {
-        (self.key_len * STRIPES as usize).next_multiple_of(512)
+        (self.key_len as usize * STRIPES as usize).next_multiple_of(512)
     }
 
     /// The area's cipher under the key that the passphrase derives. Sectors count from the
     /// start of the area.
     fn cipher(&self, passphrase: &[u8]) -> Result<SectorCipher, Error> {
-        let spec = parse_cipher(self.encryption)?;
+        let spec = parse_cipher(&self.encryption)?;
         // The null cipher takes no key, whatever the header says: nothing to derive.
         let null = spec.is_null();
-        let key_len = if null { 0 } else { self.encryption_key_len };
+        let key_len = if null { 0 } else { self.encryption_key_len as usize };
         let mut key = SecretBuf::zeroed(key_len).map_err(Error::KeyMemory)?;
         if !null {
             self.kdf.derive(passphrase, &mut key)?;

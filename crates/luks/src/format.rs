@@ -59,10 +59,9 @@ pub fn format_with_key(
     }
     // Headers hold the name in its usual case.
     let hash = Hash::by_name(&options.hash)?.name().to_owned();
-    let cost = match (&options.seed, options.version) {
-        (None, _) => options.cost.clone(),
-        (Some(_), LuksVersion::Luks1) => options.cost.fixed(KdfKind::Pbkdf2),
-        (Some(_), LuksVersion::Luks2) => options.cost.fixed(options.kdf_of_luks2()),
+    let cost = match options.seed {
+        None => options.cost.clone(),
+        Some(_) => options.cost.fixed(options.kdf_kind()),
     };
     let options = &FormatOptions { hash, cost, ..options.clone() };
     match options.version {
@@ -138,10 +137,7 @@ impl FormatOptions {
     /// # Errors
     /// [`Error::Parameters`] for impossible options.
     pub fn header_len(&self) -> Result<u64, Error> {
-        match self.version {
-            LuksVersion::Luks1 => luks1::header_len(self),
-            LuksVersion::Luks2 => luks2::header_len(self),
-        }
+        self.lengths().map(|[header, _]| header)
     }
 
     /// Bytes before the place for key slots: the header itself, and of LUKS2 both copies.
@@ -158,14 +154,21 @@ impl FormatOptions {
     /// # Errors
     /// [`Error::Parameters`] for impossible options.
     pub fn data_start(&self) -> Result<u64, Error> {
+        self.lengths().map(|[_, data]| data)
+    }
+
+    fn lengths(&self) -> Result<[u64; 2], Error> {
         match self.version {
-            LuksVersion::Luks1 => luks1::data_start(self),
-            LuksVersion::Luks2 => luks2::data_start(self),
+            LuksVersion::Luks1 => luks1::lengths(self),
+            LuksVersion::Luks2 => luks2::lengths(self),
         }
     }
 
-    pub(crate) fn kdf_of_luks2(&self) -> KdfKind {
-        self.kdf.unwrap_or(KdfKind::Argon2id)
+    pub(crate) fn kdf_kind(&self) -> KdfKind {
+        match self.version {
+            LuksVersion::Luks1 => KdfKind::Pbkdf2,
+            LuksVersion::Luks2 => self.kdf.unwrap_or(KdfKind::Argon2id),
+        }
     }
 
     /// Data begins at a multiple of so many bytes.

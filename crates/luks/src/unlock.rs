@@ -10,7 +10,7 @@ use crate::LuksHeader;
 use crate::area::{KeyArea, is_null_cipher};
 use crate::budget::{Budget, KdfLimits};
 use crate::error::Error;
-use crate::hash::{HASH_LEN_MAX, Hash};
+use crate::hash::HASH_LEN_MAX;
 use crate::kdf::Kdf;
 use crate::luks2::metadata::Priority;
 
@@ -159,23 +159,18 @@ impl KeyDigest {
     }
 }
 
-/// Parameters by which a passphrase opens a key slot.
+/// Key slots in the order in which they are tried; for those that cannot be, the reason.
+pub(crate) type SlotsToTry = Vec<(u32, Result<SlotToTry, Error>)>;
+
+/// A key slot, and the digest that proves what it keeps.
 pub(crate) struct SlotToTry {
-    /// Start of its area in bytes.
-    pub offset: u64,
-    /// Cipher of the area, and the length of that cipher's key in bytes.
-    pub encryption: String,
-    pub encryption_key_len: usize,
-    pub af_hash: Hash,
-    pub kdf: Kdf,
-    /// Length of the key that it keeps, in bytes.
-    pub key_len: usize,
+    pub area: KeyArea,
     pub digest: KeyDigest,
 }
 
 impl SlotToTry {
     fn spend(&self, budget: &mut Budget) -> Result<(), Error> {
-        budget.spend(&self.kdf, self.encryption_key_len)?;
+        budget.spend(&self.area.kdf, self.area.encryption_key_len as usize)?;
         self.digest.spend(budget)
     }
 
@@ -187,19 +182,11 @@ impl SlotToTry {
         options: &UnlockOptions,
         budget: &mut Budget,
     ) -> Result<Option<SecretBuf>, Error> {
-        if is_null_cipher(&self.encryption) && !options.allow_null_cipher {
+        if is_null_cipher(&self.area.encryption) && !options.allow_null_cipher {
             return Err(Error::NullCipher("the key slot".into()));
         }
         self.spend(budget)?;
-        let area = KeyArea {
-            offset: self.offset,
-            encryption: &self.encryption,
-            encryption_key_len: self.encryption_key_len,
-            af_hash: self.af_hash,
-            kdf: &self.kdf,
-            key_len: self.key_len,
-        };
-        let key = area.open(device, passphrase)?;
+        let key = self.area.open(device, passphrase)?;
         Ok(self.digest.matches(&key)?.then_some(key))
     }
 }

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::luks2::Luks2Header;
 use crate::options::LuksVersion;
 use crate::segment::{DataSegment, SegmentPolicy};
-use crate::unlock::{KeyDigest, SlotToTry, UnlockOptions};
+use crate::unlock::{KeyDigest, SlotsToTry, UnlockOptions};
 
 /// Facts of a header that each version has in its own way.
 pub(crate) trait HeaderVersion: HeaderEdit {
@@ -21,8 +21,7 @@ pub(crate) trait HeaderVersion: HeaderEdit {
     fn key_len(&self) -> Option<usize>;
     /// Digest of the volume key.
     fn key_digest(&self) -> Result<KeyDigest, Error>;
-    /// Key slots that are tried, in order; for those that cannot be, the reason.
-    fn slots_to_try(&self, options: &UnlockOptions) -> Result<Vec<(u32, Result<SlotToTry, Error>)>, Error>;
+    fn slots_to_try(&self, options: &UnlockOptions) -> Result<SlotsToTry, Error>;
     /// Key slots in use, with the places of their key material.
     fn areas(&self) -> Vec<(u32, Area)>;
     /// Cipher of the area of a key slot that keeps the volume key.

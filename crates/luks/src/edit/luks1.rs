@@ -15,13 +15,13 @@ use super::{
     material,
 };
 use crate::LuksHeader;
-use crate::area::{Area, KeyArea, first_gap, gaps, is_null_cipher, stripes_len};
+use crate::area::{Area, first_gap, gaps, is_null_cipher, stripes_len};
 use crate::cost::{KdfKind, new_kdf};
 use crate::device::{ReadSeek, read_at};
 use crate::error::Error;
 use crate::kdf::Kdf;
 use crate::luks1::{
-    HEADER_LEN, KeySlot, Luks1Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN, SLOTS, UUID_FIELD, hash, slot_start,
+    HEADER_LEN, KeySlot, Luks1Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN, SLOTS, UUID_FIELD, slot_start,
 };
 use crate::options::parameters;
 use crate::random::Random;
@@ -103,7 +103,7 @@ impl HeaderEdit for Luks1Header {
     fn add<'a>(&self, edit: &'a Edit, secrets: &SlotSecrets<'_>) -> SlotResult<'a> {
         let mut steps = HeaderSteps::new(edit);
         let (material, slot) = self.store(secrets, &mut steps)?;
-        Ok((HeaderChange { material: vec![material], ..steps.change() }, slot))
+        Ok((HeaderChange { material: Some(material), ..steps.change() }, slot))
     }
 
     fn replace<'a>(&self, edit: &'a Edit, old: u32, secrets: &SlotSecrets<'_>) -> SlotResult<'a> {
@@ -113,7 +113,7 @@ impl HeaderEdit for Luks1Header {
         let mut steps = HeaderSteps::new(edit);
         let (material, slot) = self.store(secrets, &mut steps)?;
         steps.deactivate(&[old]);
-        Ok((HeaderChange { material: vec![material], wiped: self.extents(&[old]), ..steps.change() }, slot))
+        Ok((HeaderChange { material: Some(material), wiped: self.extents(&[old]), ..steps.change() }, slot))
     }
 
     fn replace_in_place<'a>(&self, edit: &'a Edit, slot: u32, secrets: &SlotSecrets<'_>) -> ChangeResult<'a> {
@@ -225,7 +225,7 @@ impl Luks1Header {
         let place = self.place(old.sector);
         let zeros = vec![0; usize::try_from(place.size).unwrap_or(0)];
         let change = HeaderChange {
-            material: vec![material],
+            material: Some(material),
             wiped: vec![place],
             last: Some((place.offset, zeros)),
             ..steps.change()
@@ -251,16 +251,7 @@ impl Luks1Header {
 
     /// The stripes of a slot that are to lie at `sector`.
     fn sealed(&self, sector: u32, kdf: &Kdf, secrets: &SlotSecrets<'_>) -> Result<Material, Error> {
-        let SlotSecrets { key, passphrase, .. } = secrets;
-        let area = KeyArea {
-            offset: u64::from(sector) * 512,
-            encryption: &self.encryption(),
-            encryption_key_len: key.len(),
-            af_hash: hash(&self.hash)?,
-            kdf,
-            key_len: key.len(),
-        };
-        material(&area, passphrase, key)
+        material(self.key_area(sector, kdf.clone())?, secrets)
     }
 }
 

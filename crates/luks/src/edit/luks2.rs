@@ -10,7 +10,7 @@ use super::{
 };
 use crate::LuksHeader;
 use crate::area::{Area, KeyArea, first_gap, gaps, stripes_len};
-use crate::cost::KdfKind;
+use crate::cost::{KdfKind, new_kdf};
 use crate::device::{ReadSeek, read_at, to_u64};
 use crate::error::Error;
 use crate::hash::Hash;
@@ -50,7 +50,7 @@ impl HeaderEdit for Luks2Header {
         let name = number.to_string();
         object(&mut json["keyslots"])?.insert(name.clone(), slot);
         list(&mut json["digests"][digest.to_string()]["keyslots"])?.push(name.into());
-        let change = HeaderChange { material: vec![material], ..self.rewrite(edit, &json)? };
+        let change = HeaderChange { material: Some(material), ..self.rewrite(edit, &json)? };
         Ok((change, number))
     }
 
@@ -61,7 +61,7 @@ impl HeaderEdit for Luks2Header {
         let old = self.metadata.keyslots.get(&number).ok_or(Error::SlotNotInUse(number))?;
         let (material, slot) = self.store(&SlotSecrets { new: &self.vouching_as(old, secrets.new), ..*secrets })?;
         let change =
-            HeaderChange { material: vec![material], wiped: vec![old.area], ..self.with_slot(edit, number, &slot)? };
+            HeaderChange { material: Some(material), wiped: vec![old.area], ..self.with_slot(edit, number, &slot)? };
         Ok((change, number))
     }
 
@@ -132,19 +132,18 @@ impl HeaderEdit for Luks2Header {
     }
 
     fn restored(&self, head: &[u8], epoch: u64, is_primary_last: bool) -> Result<Vec<Material>, Error> {
-        let copies = head.chunks(head.len() / 2);
+        let (primary, secondary) = head.split_at(head.len() / 2);
         if self.check_writable().is_err() {
             // Of one of them, it is not known what it says.
-            let mut copies: Vec<_> = [0, self.binary.copy_size].into_iter().zip(copies.map(<[u8]>::to_vec)).collect();
+            let mut copies = vec![(0, primary.to_vec()), (self.binary.copy_size, secondary.to_vec())];
             if is_primary_last {
                 copies.reverse();
             }
             return Ok(copies);
         }
-        let binary = Binary { epoch, ..self.binary.clone() };
-        let start = usize::try_from(self.binary.offset(self.copy)).unwrap_or(usize::MAX);
-        let (raw, json) = head[start..start + head.len() / 2].split_at(BINARY_LEN);
-        copies_of(binary, raw, json, is_primary_last)
+        let used = if self.copy == HeaderCopy::Primary { primary } else { secondary };
+        let (raw, json) = used.split_at(BINARY_LEN);
+        copies_of(Binary { epoch, ..self.binary.clone() }, raw, json, is_primary_last)
     }
 }
 
@@ -184,7 +183,7 @@ impl Luks2Header {
         let mut json = self.metadata.json.clone();
         object(&mut json["keyslots"])?.insert(number.to_string(), slot);
         object(&mut json["digests"])?.insert(free.to_string(), digest);
-        let change = HeaderChange { material: vec![material], ..self.rewrite(edit, &json)? };
+        let change = HeaderChange { material: Some(material), ..self.rewrite(edit, &json)? };
         Ok((change, number))
     }
 
@@ -357,17 +356,17 @@ impl Luks2Header {
         let hash = Hash::by_name(secrets.new.hash.as_deref().unwrap_or(HASH_DEFAULT))?;
         let kind = secrets.new.kdf.unwrap_or(KdfKind::Argon2id);
         let cipher = format::slot_cipher(secrets.new.cipher.as_ref(), self.data_cipher(), key_len)?;
-        let slot = format::FormatSlot::new(cipher, kind, hash.name(), &secrets.new.cost, &Random::Kernel)?;
+        let kdf = new_kdf(kind, hash.name(), &secrets.new.cost, cipher.1 as usize, &Random::Kernel)?;
         let area = KeyArea {
             offset: extent.offset,
-            encryption: &slot.encryption,
-            encryption_key_len: slot.encryption_key_len as usize,
+            encryption: cipher.0,
+            encryption_key_len: cipher.1,
             af_hash: hash,
-            kdf: &slot.kdf,
-            key_len: secrets.key.len(),
+            kdf,
+            key_len,
         };
-        let material = material(&area, secrets.passphrase, secrets.key)?;
-        Ok((material, keyslot_json(key_len, hash.name(), extent, &slot)))
+        let json = keyslot_json(&area, extent.size);
+        Ok((material(area, secrets)?, json))
     }
 }
 

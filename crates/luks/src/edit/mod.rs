@@ -49,7 +49,7 @@ use crate::KdfLimits;
 use crate::LuksHeader;
 use crate::area::{Area, KeyArea, fill_random};
 use crate::cost::{KdfCost, KdfKind};
-use crate::device::{ReadSeek, flush, to_u64, write_at, write_in_order};
+use crate::device::{ReadSeek, flush, to_u64, write_in_order};
 use crate::error::{Error, quote};
 use crate::hash::{HASH_LEN_MIN, Hash};
 use crate::luks2::{CopyState, Luks2Header};
@@ -116,7 +116,7 @@ pub struct HeaderChange<'a> {
     /// Key material that the header names until it is written.
     doomed: Vec<Area>,
     /// Key material that nothing names yet.
-    material: Vec<Material>,
+    material: Option<Material>,
     header: NewHeader,
     /// Key material that nothing names any longer.
     wiped: Vec<Area>,
@@ -418,7 +418,7 @@ impl Edit {
 impl<'a> HeaderChange<'a> {
     /// Another header, and nothing else.
     fn new(edit: &'a Edit, header: NewHeader) -> Self {
-        Self { edit, doomed: Vec::new(), material: Vec::new(), header, wiped: Vec::new(), last: None }
+        Self { edit, doomed: Vec::new(), material: None, header, wiped: Vec::new(), last: None }
     }
 
     /// Returns the ranges that nothing uses any more when it is done.
@@ -450,7 +450,7 @@ impl<'a> HeaderChange<'a> {
         let start = to_u64(bytes.len());
         Self {
             doomed: vec![Area { offset, size: start }],
-            material: vec![(offset + start, rest)],
+            material: Some((offset + start, rest)),
             last: Some((offset, bytes)),
             ..self
         }
@@ -473,15 +473,9 @@ impl<'a> HeaderChange<'a> {
         {
             return Err(*source);
         }
-        let mut end = size;
-        for (offset, bytes) in &self.material {
-            write_at(device, *offset, bytes)?;
-            // The file of a detached header grows.
-            end = end.max(offset + to_u64(bytes.len()));
-        }
-        if !self.material.is_empty() {
-            flush(device)?;
-        }
+        write_in_order(device, self.material.as_slice())?;
+        // The file of a detached header grows.
+        let end = self.material.as_ref().map_or(size, |(offset, bytes)| size.max(offset + to_u64(bytes.len())));
         write_in_order(device, &writes)?;
         wipe(device, &self.wiped, end)?;
         write_in_order(device, self.last.as_slice())?;
@@ -506,11 +500,11 @@ fn wipe(device: &mut (impl Write + Seek), extents: &[Area], size: u64) -> Result
 }
 
 /// The bytes that `area` will hold.
-fn material(area: &KeyArea<'_>, passphrase: &[u8], key: &[u8]) -> Result<Material, Error> {
-    let mut bytes = std::io::Cursor::new(Vec::new());
-    let at_start = KeyArea { offset: 0, ..*area };
-    at_start.store(&mut bytes, passphrase, key, &Random::Kernel)?;
-    Ok((area.offset, bytes.into_inner()))
+fn material(area: KeyArea, secrets: &SlotSecrets<'_>) -> Result<Material, Error> {
+    let (mut bytes, offset) = (std::io::Cursor::new(Vec::new()), area.offset);
+    let at_start = KeyArea { offset: 0, ..area };
+    at_start.store(&mut bytes, secrets.passphrase, secrets.key, &Random::Kernel)?;
+    Ok((offset, bytes.into_inner()))
 }
 
 #[cfg(test)]

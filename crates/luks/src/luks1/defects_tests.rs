@@ -284,10 +284,10 @@ fn volume_of_the_null_cipher_opens_with_an_empty_passphrase_where_that_is_allowe
     let kdf = crate::Kdf::Pbkdf2 { hash: "sha256".into(), iterations: 1000, salt: vec![0; 32] };
     let area = crate::area::KeyArea {
         offset: 4096,
-        encryption: "cipher_null-ecb",
+        encryption: "cipher_null-ecb".into(),
         encryption_key_len: 32,
         af_hash: crate::Hash::Sha256,
-        kdf: &kdf,
+        kdf,
         key_len: 32,
     };
     let mut device = Cursor::new(&mut image.bytes);

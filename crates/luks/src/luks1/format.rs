@@ -6,7 +6,7 @@ use super::repair::usual_sector;
 use super::{DIGEST_LEN, HEADER_LEN, Luks1Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN};
 use super::{KeySlot, SLOTS, SLOTS_OFFSET};
 use crate::af::STRIPES;
-use crate::area::{Area, KeyArea, fill_random, is_null_cipher, stripes_len};
+use crate::area::{Area, fill_random, is_null_cipher, stripes_len};
 use crate::cost::{KdfKind, new_kdf, pbkdf2_iterations};
 use crate::device::{flush, write_at};
 use crate::error::Error;
@@ -53,29 +53,19 @@ pub(crate) fn format(
         let extent = Area::of_stripes(sector, options.key_len);
         fill_random(device, extent, &random)?;
     }
-    let area = KeyArea {
-        offset: u64::from(layout.slot_sectors[options.slot as usize]) * 512,
-        encryption: &options.cipher,
-        encryption_key_len: key.len(),
-        af_hash: hash,
-        kdf: &kdf,
-        key_len: key.len(),
-    };
+    let area = header.key_area(layout.slot_sectors[options.slot as usize], kdf)?;
     area.store(device, passphrase, key, &random)?;
     flush(device)?;
     write_at(device, 0, &encode(&header))?;
     flush(device)
 }
 
-/// Bytes up to the end of the last slot.
-pub(crate) fn header_len(options: &FormatOptions) -> Result<u64, Error> {
+/// Bytes up to the end of the last slot, and the start of the data.
+pub(crate) fn lengths(options: &FormatOptions) -> Result<[u64; 2], Error> {
     let layout = Luks1Layout::new(options)?;
     let last = u64::from(layout.slot_sectors[SLOTS - 1]) * 512;
-    Ok((last + stripes_len(options.key_len)).next_multiple_of(4096))
-}
-
-pub(crate) fn data_start(options: &FormatOptions) -> Result<u64, Error> {
-    Luks1Layout::new(options).map(|layout| u64::from(layout.payload_sector) * 512)
+    let end = (last + stripes_len(options.key_len)).next_multiple_of(4096);
+    Ok([end, u64::from(layout.payload_sector) * 512])
 }
 
 /// Where the slots and the data are.

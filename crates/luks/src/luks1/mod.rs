@@ -18,11 +18,11 @@ mod repair;
 
 use std::io::{Read, Seek};
 
-pub(crate) use self::format::{WORD_LEN_MAX, data_start, encode, format, header_len, split_cipher};
+pub(crate) use self::format::{WORD_LEN_MAX, encode, format, lengths, split_cipher};
 pub(crate) use self::repair::{places, repaired};
 
 use crate::af::STRIPES;
-use crate::area::{Area, KEY_LEN_MAX};
+use crate::area::{Area, KEY_LEN_MAX, KeyArea};
 use crate::device::{check_end, read_at};
 use crate::error::{Error, quote};
 use crate::hash::{HASH_LEN_MIN, Hash};
@@ -30,7 +30,7 @@ use crate::kdf::{Kdf, SALT_LEN};
 use crate::luks2::binary::{array, text};
 use crate::options::LuksVersion;
 use crate::segment::{DataSegment, SegmentPolicy, check_offset, checked_cipher};
-use crate::unlock::{KeyDigest, SlotToTry, UnlockOptions};
+use crate::unlock::{KeyDigest, SlotToTry, SlotsToTry, UnlockOptions};
 use crate::version::HeaderVersion;
 
 /// Bytes in the header.
@@ -177,17 +177,20 @@ impl Luks1Header {
         Kdf::Pbkdf2 { hash: self.hash.clone(), iterations, salt: salt.to_vec() }
     }
 
-    fn to_try(&self, slot: &KeySlot) -> Result<SlotToTry, Error> {
-        let key_len = self.key_len as usize;
-        Ok(SlotToTry {
-            offset: self.place(slot.sector).offset,
+    pub(crate) fn key_area(&self, sector: u32, kdf: Kdf) -> Result<KeyArea, Error> {
+        Ok(KeyArea {
+            offset: self.place(sector).offset,
             encryption: self.encryption(),
-            encryption_key_len: key_len,
+            encryption_key_len: self.key_len,
             af_hash: hash(&self.hash)?,
-            kdf: self.pbkdf2(slot.iterations, &slot.salt),
-            key_len,
-            digest: self.key_digest()?,
+            kdf,
+            key_len: self.key_len,
         })
+    }
+
+    fn to_try(&self, slot: &KeySlot) -> Result<SlotToTry, Error> {
+        let area = self.key_area(slot.sector, self.pbkdf2(slot.iterations, &slot.salt))?;
+        Ok(SlotToTry { area, digest: self.key_digest()? })
     }
 }
 
@@ -220,7 +223,7 @@ impl HeaderVersion for Luks1Header {
         Ok(KeyDigest { kdf, value: self.digest.to_vec() })
     }
 
-    fn slots_to_try(&self, options: &UnlockOptions) -> Result<Vec<(u32, Result<SlotToTry, Error>)>, Error> {
+    fn slots_to_try(&self, options: &UnlockOptions) -> Result<SlotsToTry, Error> {
         let wanted = self.active_slots().filter(|(number, _)| options.slot.is_none_or(|slot| slot == *number));
         Ok(wanted.map(|(number, slot)| (number, self.to_try(slot))).collect())
     }

@@ -10,7 +10,7 @@ use super::metadata::OBJECTS_MAX;
 use super::validate::KEYSLOTS_SIZE_MAX;
 use crate::af::STRIPES;
 use crate::area::{Area, KeyArea, fill_random, is_null_cipher, parse_cipher, stripes_len};
-use crate::cost::{KdfCost, KdfKind, new_kdf, pbkdf2_iterations};
+use crate::cost::{KdfCost, new_kdf, pbkdf2_iterations};
 use crate::device::{flush, read_at, to_u64, write_at};
 use crate::error::Error;
 use crate::format::check_cipher_takes;
@@ -45,10 +45,11 @@ pub(crate) fn format(
     let layout = Luks2Layout::new(device_size, options)?;
     let binary = new_binary(options, layout.copy_size)?;
     let random = Random::of(options);
-    let slot = new_slot(options, &random)?;
+    let area = new_area(options, &layout, &random)?;
     let proved = Proved { slot: options.slot, segments: &["0"] };
     let digest = new_digest(&options.hash, &options.cost, key, &proved, &random)?;
-    let json = metadata(options, &layout, &slot, digest).to_string();
+    let slots = json!({ (options.slot.to_string()): keyslot_json(&area, layout.slot_size) });
+    let json = metadata(&layout, &options.cipher, slots, digest).to_string();
     let copy_size = layout.copy_size;
     if to_u64(json.len()) >= copy_size - to_u64(BINARY_LEN) {
         return Err(parameters("the metadata does not fit the header"));
@@ -61,14 +62,6 @@ pub(crate) fn format(
     if !options.sparse {
         fill_random(device, keyslots, &random)?;
     }
-    let area = KeyArea {
-        offset: keyslots.offset,
-        encryption: &slot.encryption,
-        encryption_key_len: slot.encryption_key_len as usize,
-        af_hash: Hash::by_name(&options.hash)?,
-        kdf: &slot.kdf,
-        key_len: key.len(),
-    };
     area.store(device, passphrase, key, &random)?;
     flush(device)?;
     for copy in [HeaderCopy::Secondary, HeaderCopy::Primary] {
@@ -96,23 +89,19 @@ pub(crate) fn wipe_magics(device: &mut (impl Read + Write + Seek), device_size: 
     flush(device)
 }
 
-/// Bytes of both copies and the place for key slots.
-pub(crate) fn header_len(options: &FormatOptions) -> Result<u64, Error> {
+/// Bytes of both copies and the place for key slots, and the start of the data.
+pub(crate) fn lengths(options: &FormatOptions) -> Result<[u64; 2], Error> {
     let layout = Luks2Layout::new(u64::MAX / 2, options)?;
-    Ok(2 * layout.copy_size + layout.keyslots_size)
-}
-
-pub(crate) fn data_start(options: &FormatOptions) -> Result<u64, Error> {
-    Luks2Layout::new(u64::MAX / 2, options).map(|layout| layout.data_offset)
+    Ok([2 * layout.copy_size + layout.keyslots_size, layout.data_offset])
 }
 
 /// Where key slots and data are.
-struct Luks2Layout {
-    copy_size: u64,
-    keyslots_size: u64,
-    data_offset: u64,
-    sector_size: u32,
-    slot_size: u64,
+pub(crate) struct Luks2Layout {
+    pub copy_size: u64,
+    pub keyslots_size: u64,
+    pub data_offset: u64,
+    pub sector_size: u32,
+    pub slot_size: u64,
 }
 
 impl Luks2Layout {
@@ -175,34 +164,19 @@ fn check_sector_size(options: &FormatOptions, data_size: u64) -> Result<u32, Err
     Ok(size)
 }
 
-/// Parameters of a new key slot.
-pub(crate) struct FormatSlot {
-    pub kdf: Kdf,
-    pub encryption: String,
-    pub encryption_key_len: u32,
-}
-
-fn new_slot(options: &FormatOptions, random: &Random) -> Result<FormatSlot, Error> {
-    let kind = options.kdf_of_luks2();
-    let cipher = slot_cipher(options.slot_cipher.as_ref(), &options.cipher, options.key_len)?;
+fn new_area(options: &FormatOptions, layout: &Luks2Layout, random: &Random) -> Result<KeyArea, Error> {
+    let (encryption, encryption_key_len) = slot_cipher(options.slot_cipher.as_ref(), &options.cipher, options.key_len)?;
     if options.slot >= OBJECTS_MAX {
         return Err(no_slot(options.slot));
     }
-    FormatSlot::new(cipher, kind, &options.hash, &options.cost, random)
-}
-
-impl FormatSlot {
-    /// With an area under the cipher that [`slot_cipher`] chose.
-    pub fn new(
-        (encryption, encryption_key_len): (String, u32),
-        kind: KdfKind,
-        hash: &str,
-        cost: &KdfCost,
-        random: &Random,
-    ) -> Result<Self, Error> {
-        let kdf = new_kdf(kind, hash, cost, encryption_key_len as usize, random)?;
-        Ok(Self { kdf, encryption, encryption_key_len })
-    }
+    Ok(KeyArea {
+        offset: 2 * layout.copy_size,
+        kdf: new_kdf(options.kdf_kind(), &options.hash, &options.cost, encryption_key_len as usize, random)?,
+        encryption,
+        encryption_key_len,
+        af_hash: Hash::by_name(&options.hash)?,
+        key_len: options.key_len,
+    })
 }
 
 /// Cipher of a key slot's area and the length of its key: what was `asked` for, or as it fits the data.
@@ -267,22 +241,19 @@ pub(crate) fn new_digest(
     }))
 }
 
-fn metadata(options: &FormatOptions, layout: &Luks2Layout, slot: &FormatSlot, digest: Value) -> Value {
-    let area = Area { offset: 2 * layout.copy_size, size: layout.slot_size };
-    let keyslot = keyslot_json(options.key_len, &options.hash, area, slot);
-    let segment = json!({
-        "type": "crypt",
-        "offset": layout.data_offset.to_string(),
-        "size": "dynamic",
-        "iv_tweak": "0",
-        "encryption": options.cipher,
-        "sector_size": layout.sector_size,
-    });
-    let slot = options.slot.to_string();
+/// JSON of a header with one segment, which is encrypted by `encryption`.
+pub(crate) fn metadata(layout: &Luks2Layout, encryption: &str, keyslots: Value, digest: Value) -> Value {
     json!({
-        "keyslots": { slot: keyslot },
+        "keyslots": keyslots,
         "tokens": {},
-        "segments": { "0": segment },
+        "segments": { "0": {
+            "type": "crypt",
+            "offset": layout.data_offset.to_string(),
+            "size": "dynamic",
+            "iv_tweak": "0",
+            "encryption": encryption,
+            "sector_size": layout.sector_size,
+        }},
         "digests": { "0": digest },
         "config": {
             "json_size": (layout.copy_size - to_u64(BINARY_LEN)).to_string(),
@@ -291,20 +262,20 @@ fn metadata(options: &FormatOptions, layout: &Luks2Layout, slot: &FormatSlot, di
     })
 }
 
-/// A key slot of kind `luks2`.
-pub(crate) fn keyslot_json(key_len: u32, af_hash: &str, area: Area, slot: &FormatSlot) -> Value {
+/// A key slot of kind `luks2`, which has `size` bytes.
+pub(crate) fn keyslot_json(area: &KeyArea, size: u64) -> Value {
     json!({
         "type": "luks2",
-        "key_size": key_len,
-        "af": { "type": "luks1", "stripes": STRIPES, "hash": af_hash },
+        "key_size": area.key_len,
+        "af": { "type": "luks1", "stripes": STRIPES, "hash": area.af_hash.name() },
         "area": {
             "type": "raw",
             "offset": area.offset.to_string(),
-            "size": area.size.to_string(),
-            "encryption": slot.encryption,
-            "key_size": slot.encryption_key_len,
+            "size": size.to_string(),
+            "encryption": area.encryption,
+            "key_size": area.encryption_key_len,
         },
-        "kdf": kdf_json(&slot.kdf),
+        "kdf": kdf_json(&area.kdf),
     })
 }
 

@@ -21,7 +21,7 @@ pub use self::binary::HeaderCopy;
 use self::copies::Bar;
 pub use self::copies::CopyState;
 pub use self::copies::{look, parse_metadata};
-pub(crate) use self::format::{COPY_SIZE, data_start, format, header_len, wipe_magics};
+pub(crate) use self::format::{COPY_SIZE, format, lengths, wipe_magics};
 
 use self::binary::Binary;
 use self::metadata::{JsonSegment, Metadata, Odd};
@@ -31,7 +31,7 @@ use crate::edit::HeaderEdit;
 use crate::error::{Error, quote};
 use crate::options::LuksVersion;
 use crate::segment::{DataSegment, SegmentPolicy};
-use crate::unlock::{KeyDigest, SlotToTry, UnlockOptions};
+use crate::unlock::{KeyDigest, SlotsToTry, UnlockOptions};
 use crate::version::HeaderVersion;
 
 /// A LUKS2 header that has been checked.
@@ -95,7 +95,7 @@ impl HeaderVersion for Luks2Header {
         self.data_digest()?.1.proof()
     }
 
-    fn slots_to_try(&self, options: &UnlockOptions) -> Result<Vec<(u32, Result<SlotToTry, Error>)>, Error> {
+    fn slots_to_try(&self, options: &UnlockOptions) -> Result<SlotsToTry, Error> {
         self.chosen_slots(options)
     }
 

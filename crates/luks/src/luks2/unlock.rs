@@ -2,16 +2,17 @@
 
 use super::Luks2Header;
 use super::metadata::{Digest, Keyslot, Priority};
+use crate::area::KeyArea;
 use crate::edit::HeaderEdit;
 use crate::error::{Error, quote};
 use crate::hash::Hash;
-use crate::unlock::{KeyDigest, SlotToTry, UnlockOptions};
+use crate::unlock::{KeyDigest, SlotToTry, SlotsToTry, UnlockOptions};
 use crate::version::HeaderVersion;
 
 impl Luks2Header {
     /// Key slots that keep the data segment's key: preferred ones first, then the others, lowest number first; those of
     /// priority `ignore` only when named. One that is named may keep another key, if it may be such.
-    pub(super) fn chosen_slots(&self, options: &UnlockOptions) -> Result<Vec<(u32, Result<SlotToTry, Error>)>, Error> {
+    pub(super) fn chosen_slots(&self, options: &UnlockOptions) -> Result<SlotsToTry, Error> {
         self.check_usable()?;
         let (_, digest) = self.data_digest()?;
         let bound = self.metadata.keyslots.iter().map(|(&number, slot)| (number, slot));
@@ -41,15 +42,15 @@ impl Luks2Header {
         let Some(luks2) = &slot.luks2 else {
             return Err(Error::NotSupported(format!("key slot type {}", quote(&slot.kind))));
         };
-        Ok(SlotToTry {
+        let area = KeyArea {
             offset: slot.area.offset,
             encryption: luks2.encryption.clone(),
-            encryption_key_len: luks2.encryption_key_len as usize,
+            encryption_key_len: luks2.encryption_key_len,
             af_hash: Hash::by_name(&luks2.af_hash)?,
             kdf: luks2.kdf.clone(),
-            key_len: slot.key_len as usize,
-            digest: self.digest_of(number)?,
-        })
+            key_len: slot.key_len,
+        };
+        Ok(SlotToTry { area, digest: self.digest_of(number)? })
     }
 
     /// Returns the digest that proves the key that a slot keeps.

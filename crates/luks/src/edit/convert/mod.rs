@@ -13,9 +13,9 @@ mod to_luks2;
 
 use std::io::{Cursor, Read, Seek, Write};
 
-use super::{Edit, wipe};
+use super::{Edit, Material, wipe};
 use crate::area::Area;
-use crate::device::{flush, read_at, to_u64, write_at};
+use crate::device::{read_at, to_u64, write_in_order};
 use crate::error::Error;
 use crate::options::{LuksVersion, parameters};
 use crate::{LuksHeader, luks1};
@@ -27,15 +27,12 @@ const HEADER_LEN: usize = 0x8000;
 /// Longest UUID: its field has 40 bytes, the last of them zero.
 const UUID_LEN_MAX: usize = luks1::UUID_FIELD.end - luks1::UUID_FIELD.start - 1;
 
-/// Places and what goes there, in any order.
-type Writes = Vec<(u64, Vec<u8>)>;
-
 /// A header of another version, not written yet.
 #[must_use = "nothing is written before it is committed"]
 pub struct Conversion<'a> {
     edit: &'a Edit,
     /// Each is durable before the next is begun.
-    epochs: Vec<Writes>,
+    writes: Vec<Material>,
     /// Ranges that belonged to the old header, and may still be read.
     wiped: Vec<Area>,
 }
@@ -73,12 +70,7 @@ impl Conversion<'_> {
     pub fn commit(self, device: &mut (impl Read + Write + Seek), size: u64) -> Result<LuksHeader, Error> {
         self.edit.check_unchanged(device, size)?;
         let end = self.check_result(device, size)?;
-        for epoch in &self.epochs {
-            for (offset, bytes) in epoch {
-                write_at(device, *offset, bytes)?;
-            }
-            flush(device)?;
-        }
+        write_in_order(device, &self.writes)?;
         wipe(device, &self.wiped, end)?;
         crate::read(device, end)
     }
@@ -90,7 +82,7 @@ impl Conversion<'_> {
         let there = start.len().min(usize::try_from(size).unwrap_or(usize::MAX));
         read_at(device, 0, &mut start[..there], "the header")?;
         let mut end = size;
-        for (offset, bytes) in self.epochs.iter().flatten() {
+        for (offset, bytes) in &self.writes {
             end = end.max(offset + to_u64(bytes.len()));
             let at = usize::try_from(*offset).unwrap_or(usize::MAX);
             for (to, from) in start.iter_mut().skip(at).zip(bytes) {

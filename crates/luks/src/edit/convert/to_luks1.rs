@@ -26,11 +26,11 @@ pub(super) fn plan<'a>(edit: &'a Edit, header: &Luks2Header, size: u64) -> Resul
     let offset = to_u64(BINARY_LEN);
     Ok(Conversion {
         edit,
-        epochs: vec![
-            vec![(to_u64(SECTOR), rest.to_vec())],
-            vec![(0, first.to_vec())],
+        writes: vec![
+            (to_u64(SECTOR), rest.to_vec()),
+            (0, first.to_vec()),
             // It would be found if the new header were damaged.
-            vec![(copy_size, vec![0; SECTOR])],
+            (copy_size, vec![0; SECTOR]),
         ],
         wiped: vec![Area { offset, size: 2 * copy_size - offset }],
     })

@@ -9,14 +9,16 @@ use base64ct::{Base64, Encoding};
 use serde_json::{Map, Value, json};
 
 use super::{Conversion, SECTOR, checked_uuid};
-use crate::area::{Area, first_gap, stripes_len};
+use crate::area::{Area, KeyArea, first_gap, stripes_len};
 use crate::device::{read_at, to_u64};
-use crate::edit::Edit;
+use crate::edit::{Edit, Material};
 use crate::error::Error;
 use crate::kdf::Kdf;
 use crate::luks1::{Luks1Header, SLOTS, hash, slot_start};
 use crate::luks2::binary::{BINARY_LEN, Binary, HeaderCopy};
-use crate::luks2::format::{AREA_ALIGNMENT, COPY_SIZE, DATA_OFFSET_DEFAULT, FormatSlot, copy_salt, keyslot_json};
+use crate::luks2::format::{
+    self, AREA_ALIGNMENT, COPY_SIZE, DATA_OFFSET_DEFAULT, Luks2Layout, copy_salt, keyslot_json,
+};
 use crate::luks2::parse_metadata;
 use crate::luks2::validate::KEYSLOTS_SIZE_MAX;
 use crate::options::parameters;
@@ -52,18 +54,18 @@ pub(super) fn plan<'a>(
     let secondary = binary.encode(HeaderCopy::Secondary, json.as_bytes());
     let salt = copy_salt(HeaderCopy::Primary, &Random::Kernel)?;
     let primary = Binary { salt, ..binary }.encode(HeaderCopy::Primary, json.as_bytes());
-    let mut epochs = layout.moves(edit, device)?;
+    let mut writes = layout.moves(edit, device)?;
     if size < layout.end() {
         // That of a detached header: cryptsetup wants its file to have all of the place for key slots.
-        epochs.insert(0, vec![(layout.end() - 1, vec![0])]);
+        writes.insert(0, (layout.end() - 1, vec![0]));
     }
-    epochs.extend([
-        vec![(COPY_SIZE, secondary)],
-        vec![(to_u64(BINARY_LEN), primary[BINARY_LEN..].to_vec())],
-        vec![(0, primary[..SECTOR].to_vec())],
-        vec![(to_u64(SECTOR), primary[SECTOR..BINARY_LEN].to_vec())],
+    writes.extend([
+        (COPY_SIZE, secondary),
+        (to_u64(BINARY_LEN), primary[BINARY_LEN..].to_vec()),
+        (0, primary[..SECTOR].to_vec()),
+        (to_u64(SECTOR), primary[SECTOR..BINARY_LEN].to_vec()),
     ]);
-    Ok(Conversion { edit, epochs, wiped: layout.left_behind() })
+    Ok(Conversion { edit, writes, wiped: layout.left_behind() })
 }
 
 /// LUKS2 takes what lies between the key slots of LUKS1 and the data for its own. There old key material may be, or
@@ -173,14 +175,14 @@ impl ConvertedLayout {
     }
 
     /// Copies, and the LUKS1 header that names them: both its sectors are good with either of the other.
-    fn moves(&self, edit: &Edit, device: &mut (impl Read + Seek)) -> Result<Vec<super::Writes>, Error> {
-        let mut copies = Vec::new();
+    fn moves(&self, edit: &Edit, device: &mut (impl Read + Seek)) -> Result<Vec<Material>, Error> {
+        let mut writes = Vec::new();
         for (from, to) in &self.moved {
             let mut stripes = vec![0; usize::try_from(from.size).unwrap_or(0)];
             read_at(device, from.offset, &mut stripes, "a key slot")?;
             // The header names all of the place, so the file of a detached one must have it.
             stripes.resize(usize::try_from(self.size).unwrap_or(stripes.len()), 0);
-            copies.push((to.offset, stripes));
+            writes.push((to.offset, stripes));
         }
         let mut raw = edit.found.raw.clone();
         for (number, offset) in self.offsets.iter().enumerate() {
@@ -189,14 +191,12 @@ impl ConvertedLayout {
             raw[field..field + 4].copy_from_slice(&sector.to_be_bytes());
         }
         let (first, second) = raw.split_at(SECTOR);
-        let mut epochs = vec![copies];
         for (offset, new) in [(SECTOR, second), (0, first)] {
             if *new != edit.found.raw[offset..offset + new.len()] {
-                epochs.push(vec![(to_u64(offset), new.to_vec())]);
+                writes.push((to_u64(offset), new.to_vec()));
             }
         }
-        epochs.retain(|writes| !writes.is_empty());
-        Ok(epochs)
+        Ok(writes)
     }
 
     /// Returns the key material that was moved, as far as the new header does not lie over it.
@@ -219,40 +219,27 @@ fn metadata(header: &Luks1Header, layout: &ConvertedLayout) -> Result<Value, Err
     let hash = hash(&header.hash)?.name();
     let mut keyslots = Map::new();
     for (number, slot) in header.active_slots() {
-        let new = FormatSlot {
-            kdf: Kdf::Pbkdf2 { hash: hash.to_owned(), iterations: slot.iterations, salt: slot.salt.to_vec() },
-            encryption: header.encryption(),
-            encryption_key_len: header.key_len,
-        };
-        let area = layout.place(layout.offsets[number as usize]);
-        let slot = keyslot_json(header.key_len, hash, area, &new);
-        keyslots.insert(number.to_string(), slot);
+        let kdf = Kdf::Pbkdf2 { hash: hash.to_owned(), iterations: slot.iterations, salt: slot.salt.to_vec() };
+        let area = KeyArea { offset: layout.offsets[number as usize], ..header.key_area(slot.sector, kdf)? };
+        keyslots.insert(number.to_string(), keyslot_json(&area, layout.size));
     }
     let names: Vec<_> = keyslots.keys().cloned().collect();
-    Ok(json!({
-        "keyslots": keyslots,
-        "tokens": {},
-        "segments": { "0": {
-            "type": "crypt",
-            "offset": header.data_offset().to_string(),
-            "size": "dynamic",
-            "iv_tweak": "0",
-            "encryption": header.encryption(),
-            "sector_size": 512,
-        }},
-        "digests": { "0": {
-            "type": "pbkdf2",
-            "keyslots": names,
-            "segments": ["0"],
-            "hash": hash,
-            "iterations": header.digest_iterations,
-            "salt": Base64::encode_string(&header.digest_salt),
-            // Shorter than that of a new LUKS2 header; cryptsetup has it so, too.
-            "digest": Base64::encode_string(&header.digest),
-        }},
-        "config": {
-            "json_size": (COPY_SIZE - to_u64(BINARY_LEN)).to_string(),
-            "keyslots_size": layout.keyslots_size.to_string(),
-        },
-    }))
+    let digest = json!({
+        "type": "pbkdf2",
+        "keyslots": names,
+        "segments": ["0"],
+        "hash": hash,
+        "iterations": header.digest_iterations,
+        "salt": Base64::encode_string(&header.digest_salt),
+        // Shorter than that of a new LUKS2 header; cryptsetup has it so, too.
+        "digest": Base64::encode_string(&header.digest),
+    });
+    let layout = Luks2Layout {
+        copy_size: COPY_SIZE,
+        keyslots_size: layout.keyslots_size,
+        data_offset: header.data_offset(),
+        sector_size: 512,
+        slot_size: layout.size,
+    };
+    Ok(format::metadata(&layout, &header.encryption(), keyslots.into(), digest))
 }
