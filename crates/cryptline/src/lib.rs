@@ -62,6 +62,8 @@ mod stamp;
 mod steps;
 mod table;
 mod target;
+#[cfg(test)]
+mod testing;
 mod tokens;
 mod volume;
 mod warning;

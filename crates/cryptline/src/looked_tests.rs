@@ -7,13 +7,14 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, LuksVersion};
+use cryptline_luks::format::{FormatOptions, LuksVersion};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
 use crate::base::BaseSource;
 use crate::create::Progress;
 use crate::error::Problem;
+use crate::testing::cheap;
 use crate::{Copy, CopySource, Create, Header, Medium, ResizeError, ResizeOptions, Result};
 
 const MIB: u64 = 1 << 20;
@@ -138,11 +139,6 @@ impl Medium for Recorder {
     fn flush(&self) -> io::Result<()> {
         Ok(())
     }
-}
-
-fn cheap(version: LuksVersion) -> FormatOptions {
-    let cost = KdfCost { iterations: Some(1000), ..KdfCost::default() };
-    FormatOptions { version, kdf: Some(KdfKind::Pbkdf2), cost, ..FormatOptions::default() }
 }
 
 fn contents() -> NamedTempFile {

@@ -12,6 +12,7 @@
 //! * [`vhost`] is the driver's side of vhost-user: memory, messages and rings of a virtual machine.
 //! * [`alloc`] counts heap allocations; [`harness`] gives a test the process to itself.
 //! * [`nudged`] stops a process and lets it go on, again and again.
+//! * [`volatile`] is a disk in memory that loses what was not flushed.
 //! * [`memory`] searches all memory of a process for keys that should not be there.
 //!
 //! Never part of the shipped program.
@@ -34,5 +35,6 @@ pub mod pki;
 pub mod scripted;
 pub mod suite;
 pub mod vhost;
+pub mod volatile;
 
 pub use cryptline_peers as peer;

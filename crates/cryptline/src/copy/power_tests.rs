@@ -8,7 +8,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind};
+use cryptline_luks::format::{FormatOptions, LuksVersion};
 use cryptline_testkit::cache::{Cut, Left, Machine, Names, Survivors, Temper};
 use cryptline_testkit::suite::noise;
 use tempfile::TempDir;
@@ -16,8 +16,8 @@ use tempfile::TempDir;
 use super::feed::CHUNK;
 use super::{Copy, CopySource};
 use crate::create::Progress;
-use crate::durable::watched;
 use crate::error::Problem;
+use crate::testing::{LosingFolder, cheap};
 use crate::{Create, Open, Result};
 
 /// A flush before the last one, a hole, and an end in the middle of a sector.
@@ -51,35 +51,35 @@ struct World {
     made: Made,
     source: PathBuf,
     bytes: Vec<u8>,
-    dest: TempDir,
+    dest: LosingFolder,
     folder: TempDir,
     verify: bool,
 }
 
 impl World {
     fn new(made: Made) -> Self {
-        let (folder, dest) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let (folder, dest) = (TempDir::new().unwrap(), LosingFolder::new());
         let source = folder.path().join("source");
         let mut bytes: Vec<u8> = (0..SIZE.div_ceil(8) as u64).flat_map(|word| noise(word).to_le_bytes()).collect();
         bytes.truncate(SIZE);
         bytes[3 * CHUNK..4 * CHUNK].fill(0);
         fs::write(&source, &bytes).unwrap();
-        Self { machine: watched::machine(), made, source, bytes, dest, folder, verify: false }
+        Self { machine: dest.machine, made, source, bytes, dest, folder, verify: false }
     }
 
     /// The machine is switched on and finds this.
     fn begin(&self, found: &Left, temper: Temper) {
-        for entry in fs::read_dir(&self.dest).unwrap() {
+        for entry in fs::read_dir(&self.dest.folder).unwrap() {
             fs::remove_file(entry.unwrap().path()).unwrap();
         }
         for (name, bytes) in found {
-            put(&self.dest.path().join(name), bytes);
+            put(&self.dest.folder.path().join(name), bytes);
         }
         self.machine.reset(temper);
         let mut source = self.bytes.clone();
         source.resize(SIZE.next_multiple_of(4096), 0);
         self.machine.attach(&File::open(&self.source).unwrap(), source.into(), 4096);
-        self.machine.watch(self.dest.path(), CAPACITY);
+        self.machine.watch(self.dest.folder.path(), CAPACITY);
     }
 
     fn copy(&self) -> Copy {
@@ -94,7 +94,7 @@ impl World {
 
     /// The same, and `told` how far it is.
     fn run_told(&self, told: impl Fn(Progress<'_>) -> Result<()> + Send + Sync + 'static) -> Result<()> {
-        let (copy, dest) = (self.copy(), self.dest.path().join(DEST));
+        let (copy, dest) = (self.copy(), self.dest.path(DEST));
         match self.made {
             Made::Once | Made::Clear => copy.on_progress(told).into_file(dest).map(drop),
             Made::Sealed => {
@@ -142,7 +142,7 @@ impl World {
 
     /// Returns what programs see in the folder.
     fn shown(&self) -> Left {
-        let entries = fs::read_dir(&self.dest).unwrap().flatten();
+        let entries = fs::read_dir(&self.dest.folder).unwrap().flatten();
         entries.map(|entry| (entry.file_name(), fs::read(entry.path()).unwrap())).collect()
     }
 
@@ -154,20 +154,8 @@ impl World {
     }
 }
 
-impl Drop for World {
-    fn drop(&mut self) {
-        // The folder goes.
-        self.machine.reset(Temper::default());
-    }
-}
-
 fn format() -> FormatOptions {
-    FormatOptions {
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
-        data_offset: Some(START as u64),
-        ..FormatOptions::default()
-    }
+    FormatOptions { data_offset: Some(START as u64), ..cheap(LuksVersion::Luks2) }
 }
 
 fn put(path: &Path, bytes: &[u8]) {
@@ -302,7 +290,7 @@ fn volume_that_was_said_to_be_filled_is() {
         world.begin(&found, Temper { writeback, short: 5, ..Temper::default() });
         world.machine.step(Some(seed));
         let copy = Copy { resume: None, ..world.copy() };
-        let dest = world.dest.path().join(DEST);
+        let dest = world.dest.path(DEST);
         let copied = copy.replace(true).into_volume(|| Ok(Open::new(&dest).passphrase(PHRASE)));
         if let Err(error) = copied {
             assert!(seed > 0, "{error}");
@@ -327,7 +315,7 @@ fn copy_that_is_verified_is_refused_where_a_bit_has_changed() {
         world.run().unwrap();
         world.is_durable("unchanged");
         world.begin(&Left::new(), Temper::default());
-        let folder = world.dest.path().to_owned();
+        let folder = world.dest.folder.path().to_owned();
         let change = move |progress: Progress<'_>| {
             if let Progress::Copied { bytes, of: Some(of) } = progress
                 && bytes == of
@@ -342,6 +330,6 @@ fn copy_that_is_verified_is_refused_where_a_bit_has_changed() {
         };
         let refused = world.run_told(change).unwrap_err();
         assert!(matches!(refused.problem(), Problem::CopyDiffers { .. }), "{refused}");
-        assert_eq!(fs::read_dir(&world.dest).unwrap().count(), 0, "nothing is kept of it");
+        assert_eq!(fs::read_dir(&world.dest.folder).unwrap().count(), 0, "nothing is kept of it");
     }
 }

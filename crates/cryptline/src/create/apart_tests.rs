@@ -6,12 +6,13 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::Path;
 
-use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind};
+use cryptline_luks::format::{FormatOptions, LuksVersion};
 use cryptline_testkit::cache::{Cut, Left, Names, Survivors, Temper};
 use tempfile::TempDir;
 
 use crate::durable::watched;
 use crate::error::Problem;
+use crate::testing::cheap;
 use crate::{Copy, CopySource, Create, ErrorKind, Open, Result};
 
 const LEN: usize = 1 << 20;
@@ -22,9 +23,8 @@ const ASIDE: &str = ".header.cryptline-old";
 /// Data of these bytes under a header of its own, which this passphrase opens.
 fn create(folder: &Path, source: &Path, byte: u8, passphrase: &str) -> Result<()> {
     fs::write(source, vec![byte; LEN]).unwrap();
-    let cost = KdfCost { iterations: Some(1000), ..KdfCost::default() };
-    let format = FormatOptions { kdf: Some(KdfKind::Pbkdf2), cost, key_len: 32, ..FormatOptions::default() };
-    let format = FormatOptions { keyslots_size: Some(256 << 10), metadata_size: Some(16 << 10), ..format };
+    let format = FormatOptions { key_len: 32, keyslots_size: Some(256 << 10), ..cheap(LuksVersion::Luks2) };
+    let format = FormatOptions { metadata_size: Some(16 << 10), ..format };
     let create = Create::new(folder.join("data")).header(folder.join("header")).replace(true).format(format);
     let copy = Copy::new(CopySource::raw(source).unwrap());
     create.passphrase(passphrase).fill(copy).create().map(drop)

@@ -5,21 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, LuksVersion};
+use cryptline_luks::format::{FormatOptions, LuksVersion};
 use tempfile::TempDir;
 
 use super::MakingStep::{self, *};
 use crate::copy::CopyRemains;
 use crate::create::Progress;
 use crate::error::Problem;
+use crate::testing::cheap;
 use crate::{Copy, CopySource, Create, CreateBtt, Error, ErrorKind, Header, Medium, Open, Result};
 
 const SIZE: u64 = 18 << 20;
-
-fn cheap(version: LuksVersion) -> FormatOptions {
-    let cost = KdfCost { iterations: Some(1000), ..KdfCost::default() };
-    FormatOptions { version, kdf: Some(KdfKind::Pbkdf2), cost, ..FormatOptions::default() }
-}
 
 /// Observer that takes note of steps, and ends the making at one of them.
 fn noting(

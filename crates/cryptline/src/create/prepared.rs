@@ -152,7 +152,7 @@ impl Create {
 
 #[cfg(test)]
 mod tests {
-    use cryptline_luks::format::{KdfCost, KdfKind};
+    use cryptline_luks::format::LuksVersion;
 
     use super::*;
 
@@ -196,8 +196,7 @@ mod tests {
 
     #[test]
     fn key_slots_are_durable_before_the_copies_that_open_by_them_and_those_before_the_first_bytes() {
-        let cost = KdfCost { iterations: Some(1000), ..KdfCost::default() };
-        let options = FormatOptions { kdf: Some(KdfKind::Pbkdf2), cost, ..FormatOptions::default() };
+        let options = crate::testing::cheap(LuksVersion::Luks2);
         let passphrase = SecretBuf::copy_of(b"pass phrase").unwrap();
         let prepared = Create::new("disk").prepare("disk", passphrase, 32 << 20, &options).unwrap();
         let mut noted = Noted::default();

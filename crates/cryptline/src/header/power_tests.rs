@@ -4,17 +4,17 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cryptline_luks::edit::{TokenPlace, TokenSlots};
 use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind, LuksVersion};
 use cryptline_luks::{HeaderInfo, UnlockOptions};
-use cryptline_testkit::cache::{Cut, Left, Machine, Names, Survivors, Temper};
-use tempfile::TempDir;
+use cryptline_testkit::cache::Left;
+use cryptline_testkit::volatile_medium;
 
 use super::*;
 use crate::Create;
-use crate::durable::watched;
+use crate::testing::{LosingFolder, cheap, cuts};
 
 const SIZE: usize = 4 << 20;
 const CAPACITY: usize = 5 << 20;
@@ -37,23 +37,14 @@ struct Verb {
     is_made: fn(&[u8]) -> bool,
 }
 
-fn cost(iterations: u32) -> KdfCost {
-    KdfCost { iterations: Some(iterations), ..KdfCost::default() }
-}
-
 fn slot(iterations: u32) -> NewSlot {
-    NewSlot { kdf: Some(KdfKind::Pbkdf2), cost: cost(iterations), ..NewSlot::default() }
+    let cost = KdfCost { iterations: Some(iterations), ..KdfCost::default() };
+    NewSlot { kdf: Some(KdfKind::Pbkdf2), cost, ..NewSlot::default() }
 }
 
 fn format(version: LuksVersion) -> FormatOptions {
-    FormatOptions {
-        version,
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: cost(1000),
-        sector_size: (version == LuksVersion::Luks2).then_some(512),
-        data_offset: Some(3 << 20),
-        ..FormatOptions::default()
-    }
+    let sector_size = (version == LuksVersion::Luks2).then_some(512);
+    FormatOptions { sector_size, data_offset: Some(3 << 20), ..cheap(version) }
 }
 
 fn read(disk: &[u8]) -> Option<(cryptline_luks::LuksHeader, io::Cursor<&[u8]>)> {
@@ -255,134 +246,42 @@ fn verbs() -> Vec<Verb> {
     [verbs_of(Luks2), verbs_of(Luks1), additions()].into_iter().flatten().chain(more).collect()
 }
 
-/// A folder with a volume in it.
-struct Place {
-    machine: &'static Machine,
-    folder: TempDir,
-}
-
-impl Place {
-    fn new() -> Self {
-        Self { machine: watched::machine(), folder: TempDir::new().unwrap() }
-    }
-
-    fn path(&self) -> PathBuf {
-        self.folder.path().join("disk")
-    }
-
-    /// Takes what is there as durable, and what comes now, if it is synced.
-    fn begin(&self) {
-        self.machine.reset(Temper::default());
-        self.machine.watch(self.folder.path(), CAPACITY);
-    }
-
-    /// Returns what a power cut may leave now.
-    fn left(&self) -> Vec<(String, Left)> {
-        let some = (0..4).map(Survivors::Some);
-        let contents: Vec<_> = [Survivors::None, Survivors::All].into_iter().chain(some).collect();
-        let cuts = [Names::Durable, Names::Latest]
-            .into_iter()
-            .flat_map(|names| contents.iter().map(move |&content| Cut { names, content }));
-        let mut all: Vec<(String, Left)> = Vec::new();
-        for cut in cuts {
-            let left = self.machine.folder_after(cut);
-            if all.iter().all(|(_, known)| *known != left) {
-                all.push((format!("{cut:?}"), left));
-            }
+/// Returns what a power cut may leave now.
+fn left_of(place: &LosingFolder) -> Vec<(String, Left)> {
+    let mut all: Vec<(String, Left)> = Vec::new();
+    for cut in cuts() {
+        let left = place.machine.folder_after(cut);
+        if all.iter().all(|(_, known)| *known != left) {
+            all.push((format!("{cut:?}"), left));
         }
-        all
     }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // The folder goes.
-        self.machine.reset(Temper::default());
-    }
+    all
 }
 
 fn disk_of(left: &Left) -> &[u8] {
     left.get(std::ffi::OsStr::new("disk")).map_or(&[], Vec::as_slice)
 }
 
-/// A medium that remembers what was not flushed.
-struct Volatile(Mutex<State>);
-
-struct State {
-    now: Vec<u8>,
-    durable: Vec<u8>,
-    loose: Vec<(usize, Vec<u8>)>,
-}
-
-impl Volatile {
-    fn new(bytes: Vec<u8>) -> Arc<Self> {
-        let durable = bytes.clone();
-        Arc::new(Self(Mutex::new(State { now: bytes, durable, loose: Vec::new() })))
-    }
-
-    fn left(&self) -> Vec<Vec<u8>> {
-        let state = self.0.lock().unwrap();
-        let count = state.loose.len();
-        // Nothing, each write alone, and all but each.
-        let sets = (0..=count).flat_map(|one| [(one, true), (one, false)]);
-        sets.map(|(one, alone)| {
-            let mut bytes = state.durable.clone();
-            for (number, (at, written)) in state.loose.iter().enumerate() {
-                if (number == one) == alone {
-                    bytes[*at..at + written.len()].copy_from_slice(written);
-                }
-            }
-            bytes
-        })
-        .collect()
-    }
-}
-
-impl Medium for Volatile {
-    fn size(&self) -> u64 {
-        self.0.lock().unwrap().now.len() as u64
-    }
-
-    fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
-        let at = usize::try_from(offset).unwrap();
-        target.copy_from_slice(&self.0.lock().unwrap().now[at..at + target.len()]);
-        Ok(())
-    }
-
-    fn write_at(&self, offset: u64, source: &[u8]) -> io::Result<()> {
-        let at = usize::try_from(offset).unwrap();
-        let mut state = self.0.lock().unwrap();
-        state.now[at..at + source.len()].copy_from_slice(source);
-        state.loose.push((at, source.to_vec()));
-        Ok(())
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        let mut state = self.0.lock().unwrap();
-        state.durable = state.now.clone();
-        state.loose.clear();
-        Ok(())
-    }
-}
+volatile_medium!(Volatile, crate::Medium);
 
 #[test]
 fn change_that_was_said_to_be_done_is_there_after_a_power_cut() {
     for Verb { name, version, before, change, is_made } in verbs() {
-        let place = Place::new();
-        let (path, name) = (place.path(), format!("{version:?}: {name}"));
+        let place = LosingFolder::new();
+        let (path, name) = (place.path("disk"), format!("{version:?}: {name}"));
         let create = Create::new(&path).size(SIZE as u64).format(format(version));
         create.passphrase(FIRST).create().unwrap();
         before(&path);
         let bytes = fs::read(&path).unwrap();
         assert!(!is_made(&bytes), "{name}: nothing to do");
-        let medium = Volatile::new(bytes);
+        let medium = Volatile::new(&bytes, usize::MAX);
         change(Header::medium(Arc::clone(&medium)), &path).unwrap_or_else(|error| panic!("{name}: {error}"));
-        for left in medium.left() {
+        for left in medium.0.survivors() {
             assert!(is_made(&left) && agrees(&left), "{name}: undone on a medium");
         }
-        place.begin();
+        place.begin(CAPACITY);
         change(Header::new(&path), &path).unwrap_or_else(|error| panic!("{name}: {error}"));
-        for (cut, left) in place.left() {
+        for (cut, left) in left_of(&place) {
             let disk = disk_of(&left);
             assert!(is_made(disk) && agrees(disk), "{name}: undone in a file by {cut}");
         }
@@ -392,14 +291,14 @@ fn change_that_was_said_to_be_done_is_there_after_a_power_cut() {
 #[test]
 fn backup_that_was_said_to_be_made_is_there_after_a_power_cut() {
     for version in [LuksVersion::Luks1, LuksVersion::Luks2] {
-        let place = Place::new();
-        let path = place.path();
+        let place = LosingFolder::new();
+        let path = place.path("disk");
         let create = Create::new(&path).size(SIZE as u64).format(format(version));
         create.passphrase(FIRST).create().unwrap();
-        place.begin();
+        place.begin(CAPACITY);
         Header::new(&path).backup(backup_of(&path)).unwrap();
         let made = fs::read(backup_of(&path)).unwrap();
-        for (cut, left) in place.left() {
+        for (cut, left) in left_of(&place) {
             assert!(left.get(std::ffi::OsStr::new("backup")) == Some(&made), "{version:?}: {cut}");
         }
     }
@@ -408,18 +307,18 @@ fn backup_that_was_said_to_be_made_is_there_after_a_power_cut() {
 #[test]
 fn size_that_was_said_to_be_set_is_there_after_a_power_cut() {
     for (is_fixed, to) in [(false, 5 << 20), (false, (3 << 20) + 65536), (true, 5 << 20)] {
-        let place = Place::new();
-        let path = place.path();
+        let place = LosingFolder::new();
+        let path = place.path("disk");
         let create = Create::new(&path).size(SIZE as u64).format(format(LuksVersion::Luks2));
         create.passphrase(FIRST).create().unwrap();
         if is_fixed {
             resize::tests::fix_size(&path);
         }
-        place.begin();
+        place.begin(CAPACITY);
         let options = ResizeOptions { size: Some(to), shrink: true, force: true };
         Header::new(&path).resize(&options).unwrap();
         let len = fs::metadata(&path).unwrap().len();
-        for (cut, left) in place.left() {
+        for (cut, left) in left_of(&place) {
             let disk = disk_of(&left);
             assert_eq!(disk.len() as u64, len, "{cut}");
             let size = is_fixed.then(|| to - (3 << 20));
@@ -432,22 +331,22 @@ fn size_that_was_said_to_be_set_is_there_after_a_power_cut() {
 fn volume_that_was_said_to_be_made_is_there_after_a_power_cut() {
     for version in [LuksVersion::Luks1, LuksVersion::Luks2] {
         for replaces in [false, true] {
-            let place = Place::new();
-            let path = place.path();
+            let place = LosingFolder::new();
+            let path = place.path("disk");
             if replaces {
                 fs::write(&path, "old").unwrap();
             }
-            place.begin();
+            place.begin(CAPACITY);
             let create = Create::new(&path).size(SIZE as u64).format(format(version)).replace(replaces);
             create.passphrase(FIRST).create().unwrap();
-            for (cut, left) in place.left() {
+            for (cut, left) in left_of(&place) {
                 assert!(opens(disk_of(&left), FIRST) && left.len() == 1, "{version:?}: {cut}");
             }
         }
-        let medium = Volatile::new(vec![0; SIZE]);
+        let medium = Volatile::new(&[0; SIZE], usize::MAX);
         let create = Create::medium(Arc::clone(&medium)).format(format(version));
         create.passphrase(FIRST).create().unwrap();
-        for left in medium.left() {
+        for left in medium.0.survivors() {
             assert!(opens(&left, FIRST), "{version:?}");
         }
     }

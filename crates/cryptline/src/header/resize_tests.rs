@@ -2,22 +2,18 @@
 
 use std::fs;
 
-use cryptline_luks::format::{FormatOptions, KdfCost, KdfKind};
+use cryptline_luks::format::LuksVersion;
 use sha2::{Digest, Sha256};
 
 use super::*;
+use crate::testing::cheap;
 
 const SIZE: u64 = 20 << 20;
 
 /// A volume whose header says that it has 1 MiB.
 fn volume(folder: &Path) -> PathBuf {
     let path = folder.join("disk");
-    let format = FormatOptions {
-        kdf: Some(KdfKind::Pbkdf2),
-        cost: KdfCost { iterations: Some(1000), ..KdfCost::default() },
-        ..FormatOptions::default()
-    };
-    let create = crate::Create::new(&path).size(SIZE).format(format);
+    let create = crate::Create::new(&path).size(SIZE).format(cheap(LuksVersion::Luks2));
     create.passphrase("secret").create().unwrap();
     fix_size(&path);
     path

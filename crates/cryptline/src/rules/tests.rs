@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use cryptline_testkit::cache::{Cut, Left, Machine, Names, Survivors, Temper};
+use cryptline_testkit::cache::{Left, Temper};
 use tempfile::TempDir;
 
 use super::*;
-use crate::durable::watched;
+use crate::testing::{LosingFolder, cuts};
 
 const ID: &str = "00112233445566778899aabbccddeeff";
 
@@ -113,42 +113,6 @@ fn more_exact_demand_on_seals_counts() {
     }
 }
 
-/// A folder whose files lose what was not synced.
-struct Losing {
-    machine: &'static Machine,
-    folder: TempDir,
-}
-
-impl Losing {
-    fn new() -> Self {
-        Self { machine: watched::machine(), folder: TempDir::new().unwrap() }
-    }
-
-    fn path(&self) -> PathBuf {
-        self.folder.path().join("state")
-    }
-
-    /// Takes what is there as durable.
-    fn begin(&self) {
-        self.machine.reset(Temper::default());
-        self.machine.watch(self.folder.path(), 1 << 16);
-    }
-}
-
-impl Drop for Losing {
-    fn drop(&mut self) {
-        self.machine.reset(Temper::default());
-    }
-}
-
-/// Outcomes of a power cut, and of the death of the process.
-fn cuts() -> Vec<Cut> {
-    let some = (0..4).map(Survivors::Some);
-    let contents: Vec<_> = [Survivors::None, Survivors::All].into_iter().chain(some).collect();
-    let names = [Names::Durable, Names::Latest].into_iter();
-    names.flat_map(|names| contents.iter().map(move |&content| Cut { names, content })).collect()
-}
-
 fn state_in(left: &Left) -> Option<&Vec<u8>> {
     left.get(OsStr::new("state"))
 }
@@ -159,14 +123,14 @@ fn state_file_is_the_old_one_or_the_new_one_whatever_cuts_it_off() {
     for exists in [false, true] {
         let mut seen = [false; 2];
         for at in 0..3 {
-            let place = Losing::new();
+            let place = LosingFolder::new();
             if exists {
-                state::note(&place.path(), ID, 3).unwrap();
+                state::note(&place.path("state"), ID, 3).unwrap();
             }
-            let old = fs::read(place.path()).ok();
-            place.begin();
+            let old = fs::read(place.path("state")).ok();
+            place.begin(1 << 16);
             place.machine.cut_at(at, &cuts());
-            state::note(&place.path(), ID, 4).unwrap();
+            state::note(&place.path("state"), ID, 4).unwrap();
             for left in place.machine.take_cuts() {
                 let found = state_in(&left);
                 assert!(found == Some(&new) || found == old.as_ref(), "{exists}, {at}: {found:?}");
@@ -182,13 +146,13 @@ fn state_file_is_the_old_one_or_the_new_one_whatever_cuts_it_off() {
 
 #[test]
 fn counter_that_may_be_lost_again_opens_nothing() {
-    let place = Losing::new();
-    state::note(&place.path(), ID, 3).unwrap();
-    let old = fs::read(place.path()).unwrap();
-    place.begin();
+    let place = LosingFolder::new();
+    state::note(&place.path("state"), ID, 3).unwrap();
+    let old = fs::read(place.path("state")).unwrap();
+    place.begin(1 << 16);
     place.machine.change_temper(Temper { unsynced: 1, ..Temper::default() });
     place.machine.step(Some(0));
-    let error = state::note(&place.path(), ID, 4).unwrap_err();
+    let error = state::note(&place.path("state"), ID, 4).unwrap_err();
     assert!(error.to_string().contains("cannot be written"), "{error}");
     for cut in cuts() {
         assert_eq!(state_in(&place.machine.folder_after(cut)), Some(&old), "{cut:?}");

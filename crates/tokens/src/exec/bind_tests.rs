@@ -6,7 +6,8 @@ use std::sync::Mutex;
 
 use base64ct::{Base64, Encoding};
 use cryptline::luks::format::{FormatOptions, KdfCost, KdfKind};
-use cryptline::{Create, Medium, Open, SecretBuf, Tokens};
+use cryptline::{Create, Open, SecretBuf, Tokens};
+use cryptline_testkit::volatile_medium;
 use serde_json::json;
 
 use super::*;
@@ -69,67 +70,7 @@ fn answer(status: Option<i32>, output: &str) -> HelperAnswer {
     HelperAnswer { status, output: SecretBuf::copy_of(output.as_bytes()).unwrap() }
 }
 
-/// A medium that fails for good at one of its writes and flushes.
-struct Failing(Mutex<State>);
-
-struct State {
-    now: Vec<u8>,
-    durable: Vec<u8>,
-    loose: Vec<(usize, Vec<u8>)>,
-    /// Writes and flushes that still work.
-    left: usize,
-}
-
-impl Failing {
-    fn new(bytes: &[u8], left: usize) -> Arc<Self> {
-        let (now, durable) = (bytes.to_vec(), bytes.to_vec());
-        Arc::new(Self(Mutex::new(State { now, durable, loose: Vec::new(), left })))
-    }
-
-    fn step(&self) -> io::Result<std::sync::MutexGuard<'_, State>> {
-        let mut state = self.0.lock().unwrap();
-        state.left = state.left.checked_sub(1).ok_or_else(|| io::Error::other("cut off"))?;
-        Ok(state)
-    }
-
-    /// Returns what a power cut may leave: nothing of what was not flushed, all of it, and each write alone.
-    fn survivors(&self) -> Vec<Vec<u8>> {
-        let state = self.0.lock().unwrap();
-        let alone = state.loose.iter().map(|(at, written)| {
-            let mut bytes = state.durable.clone();
-            bytes[*at..at + written.len()].copy_from_slice(written);
-            bytes
-        });
-        [state.durable.clone(), state.now.clone()].into_iter().chain(alone).collect()
-    }
-}
-
-impl Medium for Failing {
-    fn size(&self) -> u64 {
-        self.0.lock().unwrap().now.len() as u64
-    }
-
-    fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
-        let at = usize::try_from(offset).unwrap();
-        target.copy_from_slice(&self.0.lock().unwrap().now[at..at + target.len()]);
-        Ok(())
-    }
-
-    fn write_at(&self, offset: u64, source: &[u8]) -> io::Result<()> {
-        let at = usize::try_from(offset).unwrap();
-        let mut state = self.step()?;
-        state.now[at..at + source.len()].copy_from_slice(source);
-        state.loose.push((at, source.to_vec()));
-        Ok(())
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        let mut state = self.step()?;
-        state.durable = state.now.clone();
-        state.loose.clear();
-        Ok(())
-    }
-}
+volatile_medium!(Failing, cryptline::Medium);
 
 /// A volume that the store opens as well.
 fn volume(helpers: &Arc<dyn Helpers>) -> Vec<u8> {
@@ -169,7 +110,7 @@ fn goes_on(left: &[u8], helpers: &Arc<dyn Helpers>, key: &[u8], old: &ExecToken,
     assert_eq!(before.as_deref(), Some(key), "{what}: what is left does not open");
     let medium = Failing::new(left, usize::MAX);
     rotate(Header::medium(Arc::clone(&medium)), helpers, None).unwrap_or_else(|error| panic!("{what}: {error}"));
-    let [after, ..] = &*medium.survivors() else { panic!("no disk") };
+    let [after, ..] = &*medium.0.survivors() else { panic!("no disk") };
     let (found, tokens) = opened(after, helpers);
     assert_eq!(found.as_deref(), Some(key), "{what}");
     let [new] = &*tokens else { panic!("{what}: {tokens:?}") };
@@ -187,7 +128,7 @@ fn rotation_that_is_cut_at_any_write_opens_and_goes_on() {
     for left in 0.. {
         let medium = Failing::new(&disk, left);
         let done = rotate(Header::medium(Arc::clone(&medium)), &helpers, None);
-        for (number, bytes) in medium.survivors().iter().enumerate() {
+        for (number, bytes) in medium.0.survivors().iter().enumerate() {
             if done.is_err() {
                 goes_on(bytes, &helpers, &key, &tokens[0], &format!("cut at step {left}, survivor {number}"));
             }
@@ -213,7 +154,7 @@ fn rotation_that_is_cut_at_any_call_of_the_helper_opens_and_goes_on() {
         // The store works again, with all that it has kept.
         let again: Arc<dyn Helpers> =
             Arc::new(Store { kept: Mutex::new(failing.kept.lock().unwrap().clone()), ..Store::default() });
-        let [bytes, ..] = &*medium.survivors() else { panic!("no disk") };
+        let [bytes, ..] = &*medium.0.survivors() else { panic!("no disk") };
         if calls < 3 {
             assert!(*bytes == disk, "something was written before the new secret was proved");
         }
