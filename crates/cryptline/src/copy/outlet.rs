@@ -200,7 +200,8 @@ impl<'a> Pump<'a> {
 /// The end into which the bytes go.
 struct CopyOutlet<'a> {
     file: File,
-    is_regular: bool,
+    /// A file or a disk, which takes any number of bytes and can have them durable.
+    is_stored: bool,
     /// Bytes that it takes at a time without waiting for its reader, once it is ready.
     piece: usize,
     written: u64,
@@ -210,7 +211,7 @@ struct CopyOutlet<'a> {
 impl<'a> CopyOutlet<'a> {
     fn new(file: File, stop: &'a AtomicBool) -> Self {
         let kind = file.metadata().ok().map(|it| it.file_type());
-        let is_regular = kind.is_some_and(|kind| kind.is_file());
+        let is_stored = kind.is_some_and(|kind| kind.is_file() || kind.is_block_device());
         let own = kind.is_some_and(|kind| kind.is_fifo()).then(|| {
             // More at once spares turns with the reader.
             let _ = rustix::pipe::fcntl_setpipe_size(&file, PIPE);
@@ -221,10 +222,10 @@ impl<'a> CopyOutlet<'a> {
         });
         let (file, piece) = match own.flatten() {
             Some(own) => (own, usize::MAX),
-            None if is_regular => (file, usize::MAX),
+            None if is_stored => (file, usize::MAX),
             None => (file, PIPE_BUF),
         };
-        Self { file, is_regular, piece, written: 0, stop }
+        Self { file, is_stored, piece, written: 0, stop }
     }
 
     fn write(&mut self, mut bytes: &[u8]) -> std::result::Result<(), CopyTrouble> {
@@ -260,7 +261,7 @@ impl<'a> CopyOutlet<'a> {
     }
 
     fn sync(&self) -> std::result::Result<(), CopyTrouble> {
-        if self.is_regular {
+        if self.is_stored {
             let synced = durable::sync_all(&self.file);
             synced.map_err(|error| CopyTrouble::Flush(Errno::from_io_error(&error).unwrap_or(Errno::IO).into()))?;
         }
