@@ -19,7 +19,7 @@ use cryptline_engine::{Gate, OpenError};
 use cryptline_sys::lock;
 use rustix::fs::OFlags;
 
-use crate::bytes::{GateBytes, ReadSeek, WindowBytes};
+use crate::bytes::{GateBytes, WindowBytes};
 use crate::error::Problem;
 use crate::info::BaseInfo;
 use crate::medium::{Medium, MediumDevice};
@@ -27,6 +27,7 @@ use crate::target::{Target, ZoneBacking, Zoned};
 use crate::volume::LEAST_BLOCK;
 use crate::window::{Slice, Window};
 use crate::{Result, Warning};
+use cryptline_luks::ReadSeek;
 
 /// A target that is open. All but memory is locked against others.
 pub(crate) struct Base {

@@ -13,11 +13,6 @@ const READ_AHEAD: usize = 64 * 1024;
 /// The same for who reads one piece after another of a whole disk.
 const READ_ON: usize = 1024 * 1024;
 
-/// Bytes with a header in them.
-pub(crate) trait ReadSeek: Read + Seek {}
-
-impl<T: Read + Seek> ReadSeek for T {}
-
 /// A device as if it were a file.
 pub(crate) struct GateBytes {
     blocking: Blocking,

@@ -17,6 +17,7 @@
 //! A slice that begins inside a block of the device is refused, except that a clear disk with blocks larger than 512
 //! bytes gets `subblock` first. On a zoned device a volume takes whole zones only.
 
+use cryptline_luks::ReadSeek;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use percent_encoding::percent_decode_str;
 
 use crate::base::{Access, BaseSource};
-use crate::bytes::{GateBytes, ReadSeek};
+use crate::bytes::GateBytes;
 use crate::error::{Error, Problem};
 use crate::medium::Medium;
 use crate::partition::{PartitionError, PartitionName, PartitionTable};

@@ -4,8 +4,8 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 
 use crate::error::Error;
 
-/// Bytes that can be read at any place.
-pub(crate) trait ReadSeek: Read + Seek {}
+/// Bytes that can be read at any place, such as a device with a header.
+pub trait ReadSeek: Read + Seek {}
 
 impl<T: Read + Seek> ReadSeek for T {}
 

@@ -73,6 +73,7 @@ pub use hash::Hash;
 
 pub use area::{Area, KEY_LEN_MAX};
 pub use budget::KdfLimits;
+pub use device::ReadSeek;
 pub use error::{Error, ErrorKind, Guess, time_text};
 pub use info::HeaderInfo;
 pub use kdf::{Argon2Variant, Kdf};

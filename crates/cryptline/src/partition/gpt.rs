@@ -8,11 +8,11 @@
 //! A header is good if its checksum is, if it lies where it says, and if the array that it names is whole. The
 //! backup is used where the first header is not good, as Linux does.
 
+use cryptline_luks::ReadSeek;
 use std::fmt::Write as _;
 use std::ops::Range;
 
 use super::{Partition, PartitionError, PartitionTable, SECTORS, TableKind, read_at, u32_at, u64_at};
-use crate::bytes::ReadSeek;
 
 const SIGNATURE: &[u8] = b"EFI PART";
 /// Fields of a header that are defined.

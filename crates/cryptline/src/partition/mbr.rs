@@ -5,11 +5,12 @@
 //!                                                    └──── next link ─────▲
 //! ```
 
+use cryptline_luks::ReadSeek;
 use std::io;
 use std::ops::Range;
 
 use super::{Partition, PartitionTable, SECTORS, TableKind, read_at, u32_at};
-use crate::bytes::{ReadSeek, WindowBytes};
+use crate::bytes::WindowBytes;
 use crate::create::look;
 
 /// Bytes of a record, in sectors of any size.

@@ -18,13 +18,14 @@
 mod gpt;
 mod mbr;
 
+use cryptline_luks::ReadSeek;
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::str::FromStr;
 
 use crate::ErrorKind;
-use crate::bytes::{ReadSeek, WindowBytes};
+use crate::bytes::WindowBytes;
 use crate::contents::{self, Contents};
 use crate::size::human;
 use crate::volume::LEAST_BLOCK;

@@ -54,7 +54,7 @@ impl<'a> HeaderSteps<'a> {
         self.steps.push(next);
     }
 
-    /// What opens a slot, and where it lies if it moves.
+    /// Describes how a slot is opened, and where it lies if it moves.
     fn describe(&mut self, slot: u32, kdf: &Kdf, place: Option<u32>) -> Result<(), Error> {
         let Kdf::Pbkdf2 { iterations, salt, .. } = kdf else {
             return Err(parameters("LUKS1 has PBKDF2 only"));
