@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! stream      while it is negotiated, and where somebody waits for each answer: blocking, with a deadline
+//! names       from the name of a host to one
 //! socket      what both sides ask of one
 //! connection  while it is served: over a ring, with all that is to be sent in batches
 //! records     TLS between a ring and whoever reads and sends
@@ -13,6 +14,7 @@
 
 mod connection;
 mod key;
+mod names;
 mod pem;
 mod records;
 mod socket;
@@ -20,6 +22,7 @@ mod stream;
 mod verifier;
 
 pub use connection::{BatchedConnection, ConnectionEvent};
+pub use names::{addresses, connect_tcp};
 pub use pem::{OLD_VERSION, PemFiles, ReadPem, TlsConfigError, is_old_version, read_file};
 pub use records::{Records, provider};
 pub use socket::{KEEPALIVE_COUNT, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, send, set_up_tcp};

@@ -1,16 +1,15 @@
 //! One request of a server that is not trusted: bounded in bytes and in time.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::mpsc;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
+
+use cryptline_net::{addresses, connect_tcp};
 
 use super::line;
 
 /// Longest answer; an advertisement has about 2 KiB.
 const ANSWER_MAX: usize = 64 << 10;
-/// Addresses of a name that are tried.
-const ADDRESSES: usize = 4;
 const URL_MAX: usize = 1024;
 
 /// Where a server is.
@@ -102,46 +101,20 @@ fn broken(error: io::Error) -> String {
 
 /// A connection to a host, which may be a name or an address.
 pub(crate) fn connect(host: &str, port: u16, deadline: Instant) -> Result<TcpStream, String> {
-    let host = unbracketed(host);
-    let found = match host.parse::<IpAddr>() {
-        Ok(address) => vec![SocketAddr::new(address, port)],
-        Err(_) => {
-            let name = (host.to_owned(), port);
-            in_time(deadline, move || addresses_of(&name))?.map_err(|error| format!("it is not found: {error}"))?
-        }
-    };
-    let mut failed = "it has no address".to_owned();
-    for address in found {
-        match TcpStream::connect_timeout(&address, left(deadline)?) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => failed = format!("it cannot be reached: {error}"),
-        }
+    let found = addresses(unbracketed(host), port, deadline).map_err(|error| match error.kind() {
+        ErrorKind::TimedOut => too_long(),
+        _ => format!("it is not found: {error}"),
+    })?;
+    match connect_tcp(&found, deadline) {
+        Ok((stream, _)) => Ok(stream),
+        Err(Some((_, error))) => Err(format!("it cannot be reached: {error}")),
+        Err(None) if found.is_empty() => Err("it has no address".to_owned()),
+        Err(None) => Err(too_long()),
     }
-    Err(failed)
 }
 
 fn unbracketed(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
-}
-
-fn addresses_of(name: &(String, u16)) -> io::Result<Vec<SocketAddr>> {
-    let (host, port) = name;
-    let found = (host.as_str(), *port).to_socket_addrs()?;
-    Ok(found.take(ADDRESSES).collect())
-}
-
-/// Returns what `work` comes to, which nobody can end, such as the search for a name: after the deadline it is left to
-/// itself.
-fn in_time<T: Send + 'static>(deadline: Instant, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
-    let left = left(deadline)?;
-    let (sender, receiver) = mpsc::sync_channel(1);
-    let thread = std::thread::Builder::new().name("names".to_owned());
-    let started = thread.spawn(move || {
-        // Nobody may be there any more.
-        let _ = sender.send(work());
-    });
-    started.map_err(|error| format!("no thread can be started: {error}"))?;
-    receiver.recv_timeout(left).map_err(|_| too_long())
 }
 
 /// How long it is until then.
@@ -306,19 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_begun_after_the_deadline_or_waited_for_until_later() {
-        let (sender, begun) = mpsc::channel();
-        let said = in_time(Instant::now(), move || sender.send(()).is_ok());
-        assert!(said.unwrap_err().contains("too long"));
-        assert!(begun.recv().is_err(), "it was begun");
-        // It does not end before this test does.
-        let (sender, receiver) = mpsc::channel::<()>();
-        let deadline = Instant::now() + Duration::from_millis(50);
-        let said = in_time(deadline, move || receiver.recv().is_ok());
-        assert!(said.unwrap_err().contains("too long"));
-        drop(sender);
-        let deadline = Instant::now() + Duration::from_secs(60);
-        assert_eq!(in_time(deadline, || 7), Ok(7));
+    fn nothing_is_asked_after_the_deadline() {
         let url = Url::parse("tang.invalid").unwrap();
         let said = ask(&url, "/adv", None, Instant::now()).unwrap_err();
         assert!(said.contains("too long"), "{said}");

@@ -1,7 +1,7 @@
 //! From a URI to a connection in transmission.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use cryptline_nbd::negotiate::{Agreed, NegotiateError, greet, negotiate, negotiate_allocation, start_tls};
 use cryptline_nbd::uri::Address;
 use cryptline_nbd::{NbdUri, TransmissionFlags};
-use cryptline_net::{KEEPALIVE_COUNT, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, TimedStream, set_up_tcp};
+use cryptline_net::{
+    KEEPALIVE_COUNT, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, TimedStream, addresses, connect_tcp, set_up_tcp,
+};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
@@ -138,7 +140,9 @@ impl NbdPeer {
         let found = match &self.address {
             Address::Tcp { host, port } => match known {
                 Some(OtherEnd::Tcp(address)) => tcp(host, &[address], deadline),
-                _ => addresses(host, *port).and_then(|found| tcp(host, &found, deadline)),
+                _ => addresses(host, *port, deadline)
+                    .map_err(|error| format!("host {host} is not known: {error}"))
+                    .and_then(|found| tcp(host, &found, deadline)),
             },
             Address::Unix(path) => unix(path, deadline).map(|socket| (socket, OtherEnd::Unix)),
         };
@@ -205,30 +209,15 @@ fn explain(error: &NegotiateError) -> String {
     }
 }
 
-fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
-    let found = (host, port).to_socket_addrs();
-    let found = found.map_err(|error| format!("host {host} is not known: {error}"))?;
-    Ok(found.collect())
-}
-
 fn tcp(host: &str, found: &[SocketAddr], deadline: Instant) -> Result<(OwnedFd, OtherEnd), String> {
-    let mut failure = format!("host {host} has no address");
-    for (tried, address) in found.iter().enumerate() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break;
+    match connect_tcp(found, deadline) {
+        Ok((stream, address)) => {
+            watch(&stream).map_err(|errno| format!("cannot set up its socket: {errno}"))?;
+            Ok((stream.into(), OtherEnd::Tcp(address)))
         }
-        // One that does not answer leaves time for those behind it.
-        let to_try = u32::try_from(found.len() - tried).unwrap_or(u32::MAX);
-        match TcpStream::connect_timeout(address, left / to_try) {
-            Ok(stream) => {
-                watch(&stream).map_err(|errno| format!("cannot set up its socket: {errno}"))?;
-                return Ok((stream.into(), OtherEnd::Tcp(*address)));
-            }
-            Err(error) => failure = refused(&format!("port {} of {}", address.port(), address.ip()), &error),
-        }
+        Err(Some((address, error))) => Err(refused(&format!("port {} of {}", address.port(), address.ip()), &error)),
+        Err(None) => Err(format!("host {host} has no address")),
     }
-    Err(failure)
 }
 
 /// No delay for small requests, and an end where the peer is gone without a word.
