@@ -17,12 +17,12 @@
 //! A slice that begins inside a block of the device is refused, except that a clear disk with blocks larger than 512
 //! bytes gets `subblock` first. On a zoned device a volume takes whole zones only.
 
-use cryptline_luks::ReadSeek;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use cryptline_luks::ReadSeek;
 use percent_encoding::percent_decode_str;
 
 use crate::base::{Access, BaseSource};

@@ -1,5 +1,6 @@
-//! LUKS1 and LUKS2 behind one trait: [`LuksHeader::inner`] is where it is asked which one a header is. What only one of
-//! them has is asked by [`HeaderVersion::luks2`].
+//! LUKS1 and LUKS2 behind one trait, for all that both have: [`LuksHeader::inner`] is where it is asked which one a header
+//! is. Conversion, description and seals, which say different things of them, ask themselves; what only LUKS2 has is asked
+//! by [`HeaderVersion::luks2`].
 
 use crate::LuksHeader;
 use crate::area::Area;

@@ -78,7 +78,7 @@ have room for all of the source and hold nothing yet, unless you use --force: th
 read first, and all of it where only the end of a stream tells how much comes. It keeps a part of the
 copy if that ends early.
 
-With `-` as DST the decrypted bytes go to standard output, which must be a file, a disk or a pipe, and everything that is said
+With `-` as DST the decrypted bytes go to standard output, which must be a file or a pipe, and everything that is said
 goes to standard error. --hash prints the hashes of what was decrypted as sha256sum does; their name is `-` unless DST is
 a new file, which then has just these bytes.",
     exit: "0 copied, 1 invalid parameters, 2 wrong passphrase, 3 out of memory, 4 a disk or server failed, is full \

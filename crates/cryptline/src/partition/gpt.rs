@@ -8,9 +8,10 @@
 //! A header is good if its checksum is, if it lies where it says, and if the array that it names is whole. The
 //! backup is used where the first header is not good, as Linux does.
 
-use cryptline_luks::ReadSeek;
 use std::fmt::Write as _;
 use std::ops::Range;
+
+use cryptline_luks::ReadSeek;
 
 use super::{Partition, PartitionError, PartitionTable, SECTORS, TableKind, read_at, u32_at, u64_at};
 

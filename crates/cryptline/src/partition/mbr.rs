@@ -5,9 +5,10 @@
 //!                                                    └──── next link ─────▲
 //! ```
 
-use cryptline_luks::ReadSeek;
 use std::io;
 use std::ops::Range;
+
+use cryptline_luks::ReadSeek;
 
 use super::{Partition, PartitionTable, SECTORS, TableKind, read_at, u32_at};
 use crate::bytes::WindowBytes;

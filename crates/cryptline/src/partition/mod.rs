@@ -18,11 +18,12 @@
 mod gpt;
 mod mbr;
 
-use cryptline_luks::ReadSeek;
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::str::FromStr;
+
+use cryptline_luks::ReadSeek;
 
 use crate::ErrorKind;
 use crate::bytes::WindowBytes;

@@ -136,7 +136,7 @@ type ChangeResult<'a> = Result<HeaderChange<'a>, Error>;
 /// A change that makes a key slot, and its number.
 type SlotResult<'a> = Result<(HeaderChange<'a>, u32), Error>;
 
-/// A key slot's place on the device, and what is to be there.
+/// A place on the device, and what is to be there.
 type Material = (u64, Vec<u8>);
 
 /// Content of a changed header.

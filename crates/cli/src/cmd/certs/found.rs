@@ -35,7 +35,10 @@ impl FoundCertificate {
             return Err("it is not one certificate in PEM form".to_owned());
         };
         let is_one = CertificateParts::of(&der).is_some_and(|parts| parts.fields().is_some() && parts.key().is_some());
-        if is_one { Ok(Self(der)) } else { Err("it is not an X.509 certificate".to_owned()) }
+        if !is_one {
+            return Err("it is not an X.509 certificate".to_owned());
+        }
+        if CertificateParts::are_all_of(&der) { Ok(Self(der)) } else { Err(FOREIGN.to_owned()) }
     }
 
     fn parts(&self) -> CertificateParts<'_> {

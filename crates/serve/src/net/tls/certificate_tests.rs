@@ -66,6 +66,8 @@ fn damaged_certificate_is_read_as_another_or_not_at_all() {
     let parts = CertificateParts::of(&certificate).expect("a certificate");
     assert!(parts.is_signed_by(&certificate) && parts.is_authority() && !parts.is_for(true));
     assert_eq!(parts.hosts().unwrap(), ["::1", "a"]);
+    let behind = CertificateDer::from([&certificate[..], &[5, 0]].concat());
+    assert!(CertificateParts::are_all_of(&certificate) && !CertificateParts::are_all_of(&behind));
     // All of it is inside two sequences that say how long they are.
     for length in 0..certificate.len() {
         assert!(CertificateFields::of(&certificate[..length].into()).is_none(), "{length}");

@@ -55,6 +55,13 @@ impl<'a> CertificateParts<'a> {
         Some(Self { signed: signed.whole, issuer, subject, validity, rest, signature })
     }
 
+    /// Tells if `certificate` is of version 3, with nothing behind it, nothing twice and nothing critical that is not
+    /// known. Its parts are those that whoever verifies it sees.
+    #[must_use]
+    pub fn are_all_of(certificate: &CertificateDer<'_>) -> bool {
+        EndEntityCert::try_from(certificate).is_ok()
+    }
+
     /// The same as values.
     #[must_use]
     pub fn fields(&self) -> Option<CertificateFields> {
