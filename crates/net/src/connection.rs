@@ -81,11 +81,13 @@ impl BatchedConnection {
 
     /// Takes another socket in place of one of which the ring has nothing. `false` where the ring refuses it.
     pub fn replace(&mut self, ring: &mut Ring, socket: Arc<OwnedFd>, records: Option<Box<Records>>) -> bool {
+        if !ring.replace_file(self.file, Arc::clone(&socket)) {
+            return false;
+        }
         (self.start, self.end) = (0, 0);
         (self.ended, self.is_forged, self.is_broken) = (false, false, false);
-        self.socket = Arc::clone(&socket);
-        self.records = records;
-        ring.replace_file(self.file, socket)
+        (self.socket, self.records) = (socket, records);
+        true
     }
 
     /// The socket itself.

@@ -14,6 +14,8 @@ use super::seats::{PollSeat, PollSeats};
 const IN_VAIN_MAX: u32 = 12;
 /// Binary logarithms of the waits without a look after one that was preempted: at first, and at last.
 const PAUSES: [u32; 2] = [9, 16];
+/// A look that took twice its time and this was preempted: what it finds takes some time as well.
+const MARGIN: Duration = Duration::from_micros(50);
 /// So many looks after the last one that was preempted, the next begins anew.
 const CALM: u32 = 4096;
 
@@ -49,20 +51,30 @@ impl Lookout {
         if self.limit.is_zero() || self.to_skip > 0 {
             return None;
         }
+        Some(self.limit)
+    }
+
+    /// Tells if there is a seat for a look that begins now.
+    pub fn begins(&mut self) -> bool {
         if let (Some(seats), None) = (self.seats, &self.seat) {
             self.seat = seats.take();
             if self.seat.is_none() {
                 // Where all are taken, asking becomes rarer as well.
                 self.found_nothing();
-                return None;
+                return false;
             }
         }
-        Some(self.limit)
+        true
+    }
+
+    /// There is enough to do without looking.
+    pub fn needs_no_look(&mut self) {
+        self.seat = None;
     }
 
     /// A look is over, after this time.
     pub fn looked(&mut self, has_found: bool, took: Duration) {
-        if took >= 2 * self.limit {
+        if took >= 2 * self.limit + MARGIN {
             self.pause = if self.calm < CALM { (self.pause + 1).min(PAUSES[1]) } else { PAUSES[0] };
             self.calm = 0;
             self.found_nothing();
@@ -136,12 +148,12 @@ mod tests {
         for has_found in [false, true] {
             let mut lookout = Lookout::new(LOOKS);
             for pause in [512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 65536] {
-                lookout.looked(has_found, 2 * LIMIT);
+                lookout.looked(has_found, 2 * LIMIT + MARGIN);
                 assert_eq!(waits_before_the_next_look(&mut lookout), pause);
                 (0..CALM - 1).for_each(|_| lookout.looked(true, LIMIT));
             }
             lookout.looked(true, LIMIT);
-            lookout.looked(has_found, 2 * LIMIT);
+            lookout.looked(has_found, 2 * LIMIT + MARGIN);
             assert_eq!(waits_before_the_next_look(&mut lookout), 512, "long after that");
         }
     }
@@ -159,7 +171,7 @@ mod tests {
             for lane in &mut *lanes {
                 (lane.in_vain, lane.to_skip) = (0, 0);
             }
-            lanes.iter_mut().map(|lane| lane.limit().is_some()).collect::<Vec<_>>()
+            lanes.iter_mut().map(|lane| lane.limit().is_some() && lane.begins()).collect::<Vec<_>>()
         };
         assert_eq!(looks(&mut lanes), [true, true, false, false]);
         // Who finds something keeps the seat, and who sleeps gives it to another.
@@ -178,14 +190,19 @@ mod tests {
         let mut lane = lane(PollSeats::counted(&TAKEN, 1));
         let mut asked = 0;
         for _ in 0..1000 {
-            asked += usize::from(lane.to_skip == 0);
-            assert_eq!(lane.limit(), None);
+            if lane.limit().is_some() {
+                asked += 1;
+                assert!(!lane.begins());
+            }
             lane.waits();
         }
         assert!((5..50).contains(&asked), "{asked}");
         TAKEN.store(0, Ordering::Relaxed);
         waits_before_the_next_look(&mut lane);
+        assert!(lane.begins());
         assert_eq!(TAKEN.load(Ordering::Relaxed), 1);
+        lane.needs_no_look();
+        assert_eq!(TAKEN.load(Ordering::Relaxed), 0);
     }
 
     #[test]

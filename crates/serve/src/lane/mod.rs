@@ -195,7 +195,10 @@ impl<W: Wire> Lane<W> {
                 return Ok(());
             }
             match look {
-                _ if more || self.can_begin_more() || self.wire.has_work() => self.channel.ring_mut().poll()?,
+                _ if more || self.can_begin_more() || self.wire.has_work() => {
+                    self.lookout.needs_no_look();
+                    self.channel.ring_mut().poll()?;
+                }
                 Some(limit) if !self.look_out(limit)? => continue,
                 Some(_) => {}
                 None => self.wait()?,
@@ -225,7 +228,11 @@ impl<W: Wire> Lane<W> {
     fn look_out(&mut self, limit: Duration) -> io::Result<bool> {
         if self.has_something()? {
             // A wait would have ended at once as well, so it says nothing for looks.
+            self.lookout.needs_no_look();
             return Ok(true);
+        }
+        if !self.lookout.begins() {
+            return Ok(false);
         }
         let start = Instant::now();
         loop {

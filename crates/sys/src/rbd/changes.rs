@@ -1,7 +1,7 @@
 //! Reasons to look at an image again: changes that the library reports on its own (somebody has changed its size, its
 //! snapshots or its settings), and questions of those who must know that there is none.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +12,9 @@ use crate::{Waker, lock};
 pub struct RbdChanges {
     /// So many were looked at. Apart from the rest, since every queue reads it.
     looked_at: AtomicU64,
+    /// Process whose thread looks and has a share of the image; 0 where there is none. A forked child has not got it, and
+    /// may have been forked while the lock below was held.
+    watched_by: AtomicU32,
     told: Mutex<Told>,
     more: Condvar,
 }
@@ -20,8 +23,6 @@ pub struct RbdChanges {
 struct Told {
     count: u64,
     is_over: bool,
-    /// A thread of this process looks, and has a share of the image. A forked child has not got it.
-    watched_by: Option<u32>,
     /// Nobody looks any more.
     is_given_up: bool,
     /// Whom to call once more were looked at.
@@ -66,6 +67,12 @@ impl RbdChanges {
         }
     }
 
+    /// Tells if somebody waits for a look.
+    #[must_use]
+    pub fn is_waited_for(&self) -> bool {
+        !lock(&self.told).wakers.is_empty()
+    }
+
     /// Says that nobody looks any more: those who wait are called, and those who would wait, too.
     pub fn give_up(&self) {
         let mut told = lock(&self.told);
@@ -87,17 +94,21 @@ impl RbdChanges {
 
     /// Says whether there is a thread that looks, and that has a share of the image.
     pub fn be_watched(&self, is_watched: bool) {
-        lock(&self.told).watched_by = is_watched.then(std::process::id);
+        let _told = lock(&self.told);
+        self.watched_by.store(if is_watched { std::process::id() } else { 0 }, Ordering::Release);
         self.more.notify_all();
     }
 
     /// Has those who wait do so no more, and waits until the thread that looks has let go of the image.
     pub fn end(&self, at_most: Duration) {
+        let is_watched = || self.watched_by.load(Ordering::Acquire) == std::process::id();
+        if !is_watched() {
+            return;
+        }
         let mut told = lock(&self.told);
         told.is_over = true;
         self.more.notify_all();
-        let here = Some(std::process::id());
-        let _late = self.more.wait_timeout_while(told, at_most, |told| told.watched_by == here);
+        let _late = self.more.wait_timeout_while(told, at_most, |_| is_watched());
     }
 }
 
@@ -124,6 +135,7 @@ mod tests {
         let all = changes.wait(seen).expect("not the end");
         changes.looked_at(all);
         assert!(changes.is_looked_at(second));
+        changes.be_watched(true);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| changes.wait(all));
             changes.end(Duration::ZERO);
@@ -140,6 +152,7 @@ mod tests {
         changes.wake_then(noted, &waker);
         changes.wake_then(noted, &waker);
         assert_eq!(lock(&changes.told).wakers.len(), 1);
+        assert!(changes.is_waited_for());
         std::thread::scope(|scope| {
             scope.spawn(|| changes.looked_at(noted));
             ring.wait().expect("it is woken");
@@ -147,7 +160,7 @@ mod tests {
         // Nothing is left to be looked at.
         changes.wake_then(noted, &waker);
         ring.wait().expect("it is woken");
-        assert!(lock(&changes.told).wakers.is_empty());
+        assert!(!changes.is_waited_for());
     }
 
     #[test]
@@ -172,7 +185,7 @@ mod tests {
                 changes.be_watched(false);
             });
             changes.end(Duration::from_secs(60));
-            assert_eq!(lock(&changes.told).watched_by, None);
+            assert_eq!(changes.watched_by.load(Ordering::Relaxed), 0);
         });
         // One that does not come back keeps nobody, and a pause ends with all else.
         changes.be_watched(true);

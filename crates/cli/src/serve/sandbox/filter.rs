@@ -117,6 +117,7 @@ const ALWAYS: &[i64] = &[
     libc::SYS_clock_nanosleep,
     libc::SYS_nanosleep,
     libc::SYS_gettimeofday,
+    // How much memory there is, for the C library's `qsort`.
     libc::SYS_sysinfo,
     libc::SYS_getrandom,
 ];

@@ -43,11 +43,12 @@ fn copy(folder: &Folder, before: &[&str], hold_ms: &str) -> Run {
 #[test]
 fn finished_copy_is_finished_though_a_thread_asks_the_library_at_its_end() {
     let Some(folder) = with_library() else { return };
-    // The first is waited for, and the image is closed behind it; the other does not come back in time.
-    for (hold_ms, said) in [("300", "closed\n"), ("600000", "")] {
+    // The first is waited for, and the image is closed behind it; the other does not come back in time, unless the end was
+    // there before it could ask.
+    for (hold_ms, said) in [("300", &["closed\n"][..]), ("600000", &["", "closed\n"])] {
         let ended = copy(&folder, &[], hold_ms).success();
         assert!(ended.stdout_text().contains("1 MiB copied"), "{ended}");
-        assert_eq!(ended.stderr_text(), said, "{ended}");
+        assert!(said.contains(&&*ended.stderr_text()), "{ended}");
     }
 }
 

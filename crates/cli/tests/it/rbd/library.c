@@ -30,7 +30,7 @@ static int is_down;
 static update watcher;
 static void *watched;
 /* The first flush is followed by news of the image; the thread that then asks for its size is kept. */
-static int was_flushed, has_told, is_asked;
+static int was_flushed, has_told;
 /* Calls under way, and whether the library's own objects are gone. */
 static volatile int inside, is_gone;
 
@@ -136,16 +136,14 @@ int rbd_get_size(void *handle, uint64_t *size) {
     (void)handle;
     inside++;
     *size = SIZE;
-    if (is_size_thread()) {
+    if (is_size_thread() && has_told) {
         const char *time = getenv("HOLD_MS");
-        is_asked = 1;
         for (int left = time ? atoi(time) : 0; left && !is_gone; left--)
             usleep(1000);
-    } else if (was_flushed && !has_told && watcher) {
+    } else if (is_size_thread() && was_flushed && watcher) {
+        // Asked for the flush: there is news by now, so that it asks once more.
         has_told = 1;
         watcher(watched);
-        for (int i = 0; !is_asked && i < 60000; i++)
-            usleep(1000);
     }
     if (is_gone)
         throw_up();

@@ -114,9 +114,7 @@ impl ImageQueue {
 
     /// Keeps what has ended until the thread that looks at the image has looked.
     fn park(&mut self, io: RbdIo, token: u64) {
-        let changes = self.shared.watched.image.changes();
-        let noted = changes.note();
-        changes.wake_then(noted, &self.waker);
+        let noted = self.shared.watched.image.changes().note();
         self.parked.push(ParkedFlush { io, token, noted });
     }
 

@@ -48,7 +48,9 @@ pub(super) fn watch(watched: &Arc<WatchedImage>) -> io::Result<()> {
             if visit_ceph(|| watched.look()).is_ok() {
                 seen = told;
                 changes.looked_at(told);
-            } else if watched.is_lost() {
+            } else if watched.is_lost() || changes.is_waited_for() {
+                // Nobody knows if what was flushed is still there.
+                watched.lose();
                 break;
             } else {
                 changes.pause(PAUSE);

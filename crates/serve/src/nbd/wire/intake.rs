@@ -80,14 +80,15 @@ impl NbdWire {
     }
 
     fn take_header(&mut self, room: &LaneRoom) -> IntakeStep {
-        if !self.has_room(room) {
-            return IntakeStep::Wait;
-        }
         let unread = self.transport.connection.unread();
         let Some(bytes) = unread.first_chunk::<{ wire::REQUEST_LEN }>() else {
+            // Also without room: what came through TLS is all taken before more is received.
             let more = self.transport.refill();
             return if more { IntakeStep::Again } else { IntakeStep::Wait };
         };
+        if !self.has_room(room) {
+            return IntakeStep::Wait;
+        }
         let header = match parse_request(bytes) {
             Ok(header) => header,
             Err(breach) => {
