@@ -23,7 +23,9 @@ use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection,
 const AUTHORITY: &str = "ca-cert.pem";
 const CERTIFICATE: &str = "client-cert.pem";
 const KEY: &str = "client-key.pem";
-const FILES: PemFiles<'_> = PemFiles { read: &read_file, needed: "a directory with ca-cert.pem is needed" };
+const NEEDED: &str =
+    "a directory with ca-cert.pem is needed, where client-cert.pem and client-key.pem come together or not at all";
+const FILES: PemFiles<'_> = PemFiles { read: &read_file, needed: NEEDED };
 
 /// TLS settings that every connection to a server begins with.
 pub(super) struct Secure {
