@@ -62,9 +62,9 @@ pub struct ProcessArgs {
     /// Look for the next request for this long before going to sleep, in microseconds, or auto
     ///
     /// Waking a sleeping thread costs more than a small read. Polling saves that where requests come one at a
-    /// time, and costs processor time. Polls that find nothing become rare, and very rare
-    /// where other programs want the processor. `auto` is 64, for fewer connections or queues at a time than there are
-    /// processors, and 0 on a machine with a single processor. Needs io_uring. 0 turns polling off.
+    /// time, and costs processor time. Polls that find nothing become rare, and very rare where other programs want
+    /// the processor. `auto` polls for 64 microseconds, on fewer connections or queues at a time than there are
+    /// processors, and not at all on a machine with a single processor. Needs io_uring. 0 turns polling off.
     #[arg(long, value_name = "MICROSECONDS", default_value = "auto", value_parser = poll_time)]
     pub poll_us: PollTime,
 

@@ -45,8 +45,8 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl Copy {
     /// Into `to`, called `name`: the decrypted bytes, one after another, such as into a pipe. Zeros are written like all
-    /// others, and a file or a disk, of which nobody looks at what it holds, is durable at the end. Nothing can be verified or
-    /// resumed there.
+    /// others. A file or a disk has all of it durable at the end; nobody looks first at what a disk holds. Nothing can be
+    /// verified or resumed there.
     ///
     /// # Errors
     /// Any problem with either side, such as a reader that has ended; a part was written then.

@@ -1,7 +1,8 @@
 //! Places for lanes that look out: fewer than there are processors, or they would take the time from those whom they
 //! look out for, and in a control group with a quota from each other.
 //!
-//! A lane keeps its place while its looks find something, and gives it back before it sleeps.
+//! A lane keeps its place while its looks find something, and gives it back before it sleeps and while it has enough to do
+//! without looking.
 //!
 //! A server that was given one of several processors has one place: its clients may be on the others.
 

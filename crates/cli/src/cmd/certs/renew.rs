@@ -103,8 +103,8 @@ pub fn renew(folder: &Path, lifetime: Duration) -> Result<(), CliError> {
         let Some(text) = read_if_there(&path)? else {
             return Ok(false);
         };
-        let old = FoundCertificate::of_pem(&authority.text)
-            .and_then(|authority| Leaf::of(&FoundCertificate::of_pem(&text)?, &authority, is_server))
+        let old = FoundCertificate::of_pem(&text)
+            .and_then(|found| Leaf::of(&found, &authority.found, is_server))
             .map_err(|why| unusable(&path, why))?;
         let params = if is_server {
             server_params(&old.hosts, &old.name, lifetime)
@@ -149,6 +149,7 @@ pub fn renew(folder: &Path, lifetime: Duration) -> Result<(), CliError> {
 /// The authority of a folder: its certificate, and the key that goes with it.
 struct Authority {
     text: String,
+    found: FoundCertificate,
     name: String,
     end: SystemTime,
     key: KeyPair,
@@ -166,8 +167,9 @@ impl Authority {
         let text = read_if_there(&path)?.ok_or_else(|| missing(&path))?;
         let key = read_if_there(&key_path)?.ok_or_else(|| missing(&key_path))?;
         let key = KeyPair::from_pem(&key).map_err(|_| unusable(&key_path, "it has no private key that can be used"))?;
-        let (name, end) = looked_at(&text, &key).map_err(|why| unusable(&path, why))?;
-        Ok(Self { text: text.to_string(), name, end, key })
+        let found = FoundCertificate::of_pem(&text).map_err(|why| unusable(&path, why))?;
+        let (name, end) = looked_at(&found, &key).map_err(|why| unusable(&path, why))?;
+        Ok(Self { text: text.to_string(), found, name, end, key })
     }
 
     fn issuer(&self, lifetime: Duration) -> Issuer<'static, &KeyPair> {
@@ -176,8 +178,7 @@ impl Authority {
 }
 
 /// Name and end of an authority that `certs` made with this key.
-fn looked_at(text: &str, key: &KeyPair) -> Result<(String, SystemTime), String> {
-    let found = FoundCertificate::of_pem(text)?;
+fn looked_at(found: &FoundCertificate, key: &KeyPair) -> Result<(String, SystemTime), String> {
     if !found.is_self_issued() || !found.is_authority() {
         return Err("it is not an authority that signed itself".to_owned());
     }

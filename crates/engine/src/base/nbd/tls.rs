@@ -23,8 +23,7 @@ use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection,
 const AUTHORITY: &str = "ca-cert.pem";
 const CERTIFICATE: &str = "client-cert.pem";
 const KEY: &str = "client-key.pem";
-const NEEDED: &str =
-    "a directory with ca-cert.pem is needed, where client-cert.pem and client-key.pem come together or not at all";
+const NEEDED: &str = "a directory with ca-cert.pem is needed; client-cert.pem and client-key.pem belong together";
 const FILES: PemFiles<'_> = PemFiles { read: &read_file, needed: NEEDED };
 
 /// TLS settings that every connection to a server begins with.
