@@ -146,7 +146,7 @@ impl Export {
         }
     }
 
-    /// Tells if a write was sent and has not ended.
+    /// Tells if a write was sent and has not ended, or whoever sent it has left: it may still take effect then.
     pub fn has_writes_under_way(&self) -> bool {
         self.writes.iter().any(|write| write.is_open)
     }

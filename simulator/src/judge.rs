@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! ask ─► Flying ─┬─► answered   its outcome is judged
-//!                └─► given_up   nobody hears of it any more: it may take effect
+//!                └─► given_up   it was not sent in whole: it may take effect
 //! ```
 
 use rustix::io::Errno;
@@ -194,7 +194,7 @@ impl Judge<'_> {
         asked.moved(Place { first: at, count: place.count.min(all - at) })
     }
 
-    /// Nobody hears of a request any more.
+    /// A request was not sent in whole.
     pub fn given_up(&self, flying: &Flying) {
         if let Some(number) = flying.write {
             self.world.lock().exports[self.export].audit.end_write(number, End::Maybe);
