@@ -49,8 +49,17 @@ pub(super) struct SubBlockLayer {
     /// Requests below that hold no claims.
     quiet: usize,
     streak: u32,
+    round: ClaimRound,
     /// A claim has been given up that nobody was told of.
     released: bool,
+}
+
+/// How far the steps that wait have been tried.
+#[derive(Default)]
+struct ClaimRound {
+    /// Place of the next one to try.
+    at: usize,
+    has_found: bool,
 }
 
 /// Note on a request below: the step that it is, or none for one that passes as it is and holds no claims.
@@ -93,6 +102,7 @@ pub(super) fn open(
         waiting: VecDeque::new(),
         quiet: 0,
         streak: 0,
+        round: ClaimRound::default(),
         released: false,
     };
     Ok(Layered::new(layer, vec![lower.open_queue(ring)?], depth + steps))
@@ -206,35 +216,36 @@ impl SubBlockLayer {
         }
     }
 
-    /// Tries the steps that wait, the oldest first, until no more of them get a claim.
+    /// Tries the steps that wait, the oldest first, up to one that gets its claim: the device below may carry it out where
+    /// it lies, and the claim is free for the next one. Called again after that, it goes on behind it, until a round has
+    /// found none.
     fn try_again(&mut self, out: &mut StepOut) {
         loop {
             if self.waiting.is_empty() {
                 self.streak = 0;
+                self.round = ClaimRound::default();
                 return;
             }
             let claims = &self.shared.claims;
-            if self.streak >= STREAK && claims.others_wait(self.member.index) {
+            if self.round.at == 0 && self.streak >= STREAK && claims.others_wait(self.member.index) {
                 self.streak = 0;
                 self.tell_of_released();
                 out.wake_by = Some(Instant::now() + YIELD);
                 let _ = self.shared.claims.wait(self.member.index);
                 return;
             }
-            let mut progress = false;
-            let mut at = 0;
-            while at < self.waiting.len() {
-                let index = self.waiting[at];
+            while let Some(&index) = self.waiting.get(self.round.at) {
                 if self.is_ready(index) {
-                    self.waiting.remove(at);
+                    self.waiting.remove(self.round.at);
                     self.streak += 1;
+                    self.round.has_found = true;
                     self.go(out, index);
-                    progress = true;
-                } else {
-                    at += 1
+                    return;
                 }
+                self.round.at += 1;
             }
-            if !progress && !self.shared.claims.wait(self.member.index) {
+            let has_found = std::mem::take(&mut self.round).has_found;
+            if !has_found && !self.shared.claims.wait(self.member.index) {
                 return;
             }
         }
