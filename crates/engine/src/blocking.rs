@@ -148,7 +148,7 @@ impl<R: BorrowMut<Ring>> Blocking<R> {
             self.queue.poll(ring, &mut self.done);
             if let Err(error) = waited {
                 let fault = Fault::Io(Errno::from_io_error(&error).unwrap_or(Errno::IO));
-                return Err(*self.broken.insert(fault));
+                return Err(*self.broken.insert(fault.unrefused()));
             }
             if let Some(completion) = self.done.pop() {
                 return Ok(completion);

@@ -428,7 +428,7 @@ impl Latch {
             Err(fault) if request.op.changes() && fault.is_refusal() => {}
             Err(fault) => {
                 self.set(Some(fault));
-                return Err(if is_sync && fault.sounds_refused() { Fault::Io(Errno::IO) } else { fault });
+                return Err(if is_sync { fault.unrefused() } else { fault });
             }
         }
         result

@@ -164,6 +164,12 @@ fn refusal_of_a_part_is_a_refusal_of_the_whole_only_where_nothing_was_changed() 
         job.fail(refused);
         let expected = if changes { Fault::Partly } else { refused };
         assert_eq!(job.outcome.result(), Err(expected), "{work:?}");
+        // Nor does a server's "not permitted" say that nothing was changed.
+        let mut of_server = self::job(work, 0, MIB);
+        of_server.outcome.add(Ok(()));
+        of_server.fail(Fault::Io(Errno::PERM));
+        let expected = if changes { EIO } else { Fault::Io(Errno::PERM) };
+        assert_eq!(of_server.outcome.result(), Err(expected), "{work:?}");
         job.fail(EIO);
         job.fail(Fault::NoSpace);
         assert_eq!(job.outcome.result(), Err(EIO), "the worst of all");
