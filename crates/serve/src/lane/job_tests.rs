@@ -247,5 +247,8 @@ fn zeroing_that_the_device_cannot_do_is_written_unless_it_is_to_be_fast_and_noth
         assert_eq!(job.transfer_instead(fault), is_written, "{what}");
         assert_eq!((job.transfers, job.flush_owed), (is_written, flush_owed), "{what}");
         assert_eq!(job.outcome.result(), if is_written { Ok(()) } else { Err(fault) }, "{what}");
+        job.fail(refused);
+        let was_zeroed = was_begun || fault == partly;
+        assert_eq!(job.outcome.result(), Err(if was_zeroed { partly } else { refused }), "{what}, nor written");
     }
 }
