@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use cryptline_engine::blocking::Blocking;
-use cryptline_engine::{Extent, Fault, Gate, OpenError, RoamingRing, ZEROS};
+use cryptline_engine::{Combined, Extent, Fault, Gate, OpenError, RoamingRing, ZEROS};
 use rustix::io::Errno;
 
 use crate::{Result, Volume};
@@ -80,7 +80,7 @@ impl Disk {
     /// Writes `source` at `offset`; durable on return where asked.
     ///
     /// # Errors
-    /// A range that leaves the disk; a device that fails or cannot be written.
+    /// A range that leaves the disk, of which nothing is written; a device that fails or cannot be written.
     pub fn write_at(&self, offset: u64, source: &[u8], durable: bool) -> std::result::Result<(), Fault> {
         self.with(|disk| disk.write_at(offset, source, durable))
     }
@@ -107,19 +107,25 @@ impl Disk {
     /// A range that leaves the disk; a device that fails or cannot be written.
     pub fn write_zeroes(&self, offset: u64, len: u64) -> std::result::Result<(), Fault> {
         let end = offset.checked_add(len).filter(|end| *end <= self.size()).ok_or(Fault::OutOfRange)?;
+        // Before a part of it is made; nothing is nothing to do.
+        if !(offset | len).is_multiple_of(self.gate.geometry().logical_block.into()) {
+            return Err(Fault::Misaligned);
+        }
         self.with(|disk| {
+            let mut outcome = Combined::new(true);
             match disk.write_zeroes(offset, len, false) {
-                Err(Fault::NotSupported | Fault::Misaligned | Fault::Partly) => {}
+                Err(Fault::NotSupported | Fault::Misaligned) => {}
+                Err(Fault::Partly) => outcome.add(Ok(())),
                 done => return done,
             }
             let mut at = offset;
-            while at < end {
+            while at < end && !outcome.has_failed() {
                 let left = usize::try_from(end - at).unwrap_or(usize::MAX);
                 let piece = &ZEROS[..left.min(ZEROS.len())];
-                disk.write_at(at, piece, false)?;
+                outcome.add(disk.write_at(at, piece, false));
                 at += piece.len() as u64;
             }
-            Ok(())
+            outcome.result()
         })
     }
 

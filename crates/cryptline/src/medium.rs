@@ -161,7 +161,8 @@ impl Immediate for MediumQueue {
             (Op::Flush, _) => return medium.flush().map_err(|error| fault_of_flush(&error)),
             _ => return Err(Fault::NotSupported),
         };
-        done.map_err(|error| fault_of(&error))
+        let fault = |error| if request.op.changes() { fault_of(&error).unrefused() } else { fault_of(&error) };
+        done.map_err(fault)
     }
 }
 

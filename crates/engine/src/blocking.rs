@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::gate::{Gate, GatedQueue};
 use crate::zone::ZoneAction;
-use crate::{Completion, Fault, Op, OpenError, Request, Submitted};
+use crate::{Combined, Completion, Fault, Op, OpenError, Request, Submitted};
 
 /// Bytes a blocking call moves at a time.
 const CHUNK: usize = 1024 * 1024;
@@ -78,21 +78,25 @@ impl<R: BorrowMut<Ring>> Blocking<R> {
         Ok(())
     }
 
-    /// Writes `source` at `offset`; durable on return where asked.
+    /// Writes `source` at `offset`; durable on return where asked. What is refused has changed nothing.
     pub fn write_at(&mut self, offset: u64, source: &[u8], durable: bool) -> Result<(), Fault> {
         let mut at = offset;
         let mut rest = source;
-        while !rest.is_empty() {
+        let mut outcome = Combined::new(true);
+        if !rest.is_empty() {
+            self.queue.check_blocks(offset, rest.len() as u64)?;
+        }
+        while !rest.is_empty() && !outcome.has_failed() {
             let (piece, after) = rest.split_at(self.chunk_len(at, rest.len()));
             rest = after;
             let mut buffer = self.take_buffer(piece.len())?;
             buffer.copy_from_slice(piece);
             let (buffer, result) = self.transfer(Request::write(at, buffer, durable, 0))?;
             self.buffer = Some(buffer);
-            result?;
+            outcome.add(result);
             at += piece.len() as u64;
         }
-        Ok(())
+        outcome.result()
     }
 
     /// Makes all completed writes durable.
@@ -148,7 +152,7 @@ impl<R: BorrowMut<Ring>> Blocking<R> {
             self.queue.poll(ring, &mut self.done);
             if let Err(error) = waited {
                 let fault = Fault::Io(Errno::from_io_error(&error).unwrap_or(Errno::IO));
-                return Err(*self.broken.insert(fault));
+                return Err(*self.broken.insert(fault.unrefused()));
             }
             if let Some(completion) = self.done.pop() {
                 return Ok(completion);
@@ -232,5 +236,18 @@ mod tests {
             Err(Fault::Misaligned),
             "two who share it would lose each other's"
         );
+        // What is refused at its end has not changed its beginning.
+        for (offset, len, refused) in [
+            (size - CHUNK, CHUNK + 8192, Fault::OutOfRange),
+            (0, CHUNK + 1, Fault::Misaligned),
+            (0, 2 * CHUNK + 512, Fault::Misaligned),
+        ] {
+            assert_eq!(disk.write_at(offset as u64, &vec![0xff; len], false), Err(refused), "{len} at {offset}");
+        }
+        assert_eq!(disk.write_at(u64::MAX - 4095, &[0; 4096], false), Err(Fault::OutOfRange));
+        assert_eq!(disk.write_at(0, &[], false), Ok(()));
+        let mut read = vec![0; size];
+        disk.read_at(0, &mut read).unwrap();
+        assert!(read == bytes);
     }
 }

@@ -324,19 +324,22 @@ impl GatedQueue {
 
     #[inline]
     fn check_range(&self, offset: u64, len: u64) -> Result<(), Fault> {
-        let geometry = &self.geometry;
+        self.check_blocks(offset, len)?;
+        match &self.geometry.zones {
+            Some(zones) if zones.crosses(offset, len) => Err(Fault::CrossesZone),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that a range is one of whole blocks inside the device: for who passes it down in pieces, before the first.
+    #[inline]
+    pub(crate) fn check_blocks(&self, offset: u64, len: u64) -> Result<(), Fault> {
         let end = offset.checked_add(len).ok_or(Fault::OutOfRange)?;
         if end > self.shared.size() {
             return Err(Fault::OutOfRange);
         }
-        let unaligned = (offset | len) & u64::from(geometry.logical_block - 1) != 0;
-        if unaligned || len == 0 {
-            return Err(Fault::Misaligned);
-        }
-        match &geometry.zones {
-            Some(zones) if zones.crosses(offset, len) => Err(Fault::CrossesZone),
-            _ => Ok(()),
-        }
+        let unaligned = (offset | len) & u64::from(self.geometry.logical_block - 1) != 0;
+        if unaligned || len == 0 { Err(Fault::Misaligned) } else { Ok(()) }
     }
 
     /// Appends and actions: their offset is the start of a zone.
@@ -428,7 +431,7 @@ impl Latch {
             Err(fault) if request.op.changes() && fault.is_refusal() => {}
             Err(fault) => {
                 self.set(Some(fault));
-                return Err(if is_sync && fault.sounds_refused() { Fault::Io(Errno::IO) } else { fault });
+                return Err(if is_sync { fault.unrefused() } else { fault });
             }
         }
         result

@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod asker;
 pub mod base;
 pub mod blocking;
 pub mod btt;
@@ -45,6 +46,7 @@ mod test;
 pub mod units;
 pub mod zone;
 
+pub use asker::Asker;
 pub use channel::Channel;
 pub use cryptline_sys::{Arena, BackendChoice, Buffer, Ring, RoamingRing};
 pub use device::{Connections, Device, Extent, Geometry, Traits};

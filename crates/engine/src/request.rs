@@ -175,6 +175,12 @@ impl Fault {
         not_there || matches!(errno, Errno::PERM | Errno::ACCESS | Errno::ROFS | Errno::SHUTDOWN)
     }
 
+    /// The fault to tell where something may have been changed: never one that is a refusal, or that sounds like one.
+    #[must_use]
+    pub fn unrefused(self) -> Self {
+        if self.sounds_refused() { Self::Io(Errno::IO) } else { self }
+    }
+
     /// Tells if a request was refused before it changed anything. A change that was refused is not one that was lost.
     #[must_use]
     pub fn is_refusal(self) -> bool {
@@ -282,7 +288,8 @@ impl std::error::Error for Fault {}
 ///
 /// * the worst fault counts, and of equals the first;
 /// * a refusal says that nothing was changed. Where one part of a change was carried out and another refused, the change
-///   was not refused: it ends with [`Fault::Partly`]. [`Fault::Busy`] stays what it is, since the whole comes again.
+///   was not refused: it ends with [`Fault::Partly`], and with `EIO` where the other failed by a number that sounds like a
+///   refusal. [`Fault::Busy`] stays what it is, since the whole comes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Combined {
     fault: Option<Fault>,
@@ -323,7 +330,7 @@ impl Combined {
         match self.fault {
             None | Some(Fault::Busy) => self.fault.map_or(Ok(()), Err),
             Some(fault) if self.has_changed && fault.is_refusal() => Err(Fault::Partly),
-            Some(fault) => Err(fault),
+            Some(fault) => Err(if self.has_changed { fault.unrefused() } else { fault }),
         }
     }
 }
@@ -366,6 +373,14 @@ mod tests {
                 assert!(!Fault::Partly.is_refusal());
                 // A read changes nothing.
                 assert_eq!(joined(false, &parts), Err(refusal));
+            }
+        }
+        for number in [Errno::PERM, Errno::INVAL, Errno::OPNOTSUPP, Errno::SHUTDOWN] {
+            let failure = Fault::Io(number);
+            assert_eq!(joined(true, &[Err(failure), Err(failure)]), Err(failure));
+            for parts in [[Ok(()), Err(failure)], [Err(failure), Ok(())]] {
+                assert_eq!(joined(true, &parts), Err(EIO), "{number} sounds like a refusal");
+                assert_eq!(joined(false, &parts), Err(failure));
             }
         }
         assert_eq!(joined(true, &[Ok(()), Err(Fault::Busy)]), Err(Fault::Busy), "it comes again as a whole");

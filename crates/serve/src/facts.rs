@@ -7,21 +7,17 @@
 //! ```
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use cryptline_engine::Gate;
-use cryptline_sys::lock;
+use cryptline_engine::{Asker, Gate};
 
 /// How long an answer is waited for. One that takes longer delays others once, and no more until it is there.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
 
-type FactQuestion = Box<dyn FnOnce() + Send>;
-
 /// One medium's facts.
 pub(crate) struct Facts {
-    /// The thread that asks, once there is one. It ends with this.
-    asker: Mutex<Option<mpsc::Sender<FactQuestion>>>,
+    asker: Asker<()>,
     /// The medium owes an answer that nobody waits for any more.
     owes: Arc<AtomicBool>,
 }
@@ -34,19 +30,19 @@ pub(crate) struct AskedFact<T> {
 
 impl Facts {
     pub fn new() -> Self {
-        Self { asker: Mutex::default(), owes: Arc::default() }
+        Self { asker: Asker::new("facts"), owes: Arc::default() }
     }
 
     /// Asks, on the medium's own thread. Only the question is to keep the medium open.
     pub fn begin<T: Send + 'static>(&self, question: impl FnOnce() -> T + Send + 'static) -> AskedFact<T> {
         let (tell, answer) = mpsc::channel();
         let owes = Arc::clone(&self.owes);
-        let question = move || {
+        let question = move |()| {
             // Whoever asked may have gone on. It must find the answer if it says only then that one is owed.
             let _ = tell.send(question());
             owes.store(false, Ordering::Release);
         };
-        let is_asked = !self.owes.load(Ordering::Acquire) && self.send(Box::new(question));
+        let is_asked = !self.owes.load(Ordering::Acquire) && self.asker.ask((), question).is_ok();
         AskedFact { answer: is_asked.then_some(answer), owes: Arc::clone(&self.owes) }
     }
 
@@ -66,26 +62,6 @@ impl Facts {
         let asked = self.begin_growth(gate);
         asked.answer_by(Instant::now() + PATIENCE).unwrap_or_else(|| gate.size())
     }
-
-    fn send(&self, question: FactQuestion) -> bool {
-        let mut asker = lock(&self.asker);
-        let asker = match &mut *asker {
-            Some(asker) => asker,
-            empty => match start() {
-                Some(sender) => empty.insert(sender),
-                None => return false,
-            },
-        };
-        asker.send(question).is_ok()
-    }
-}
-
-/// Starts a thread that asks whatever it is sent, one question after the other.
-fn start() -> Option<mpsc::Sender<FactQuestion>> {
-    let (sender, questions) = mpsc::channel::<FactQuestion>();
-    let work = move || questions.into_iter().for_each(|question| question());
-    let thread = std::thread::Builder::new().name("facts".to_owned());
-    thread.spawn(work).ok().map(|_| sender)
 }
 
 impl<T> AskedFact<T> {

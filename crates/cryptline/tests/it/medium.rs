@@ -99,6 +99,39 @@ fn full_medium_is_told_from_a_failing_one() {
     assert_eq!(disk.discard(0, 4096), Err(Fault::NotSupported));
 }
 
+/// A disk in memory that takes the first block of what is written, and then says by this number that it does not.
+struct Halfway(Arc<Memory>, Errno);
+
+impl Medium for Halfway {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read_at(&self, offset: u64, target: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, target)
+    }
+
+    fn write_at(&self, offset: u64, source: &[u8]) -> io::Result<()> {
+        self.0.write_at(offset, &source[..512])?;
+        Err(self.1.into())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[test]
+fn write_of_a_medium_that_fails_was_not_refused_whatever_its_number() {
+    for number in [Errno::PERM, Errno::INVAL, Errno::NOTSUP, Errno::ROFS, Errno::IO] {
+        let medium = Halfway(Memory::of(1 << 20), number);
+        let volume = Open::medium(medium).plain(Plain::new("aes-xts-plain64", 64)).key([1; 64]).open().unwrap();
+        let mut disk = volume.blocking().unwrap();
+        assert_eq!(disk.write_at(0, &[1; 4096], false), Err(Fault::Io(Errno::IO)), "{number}");
+        assert_eq!(disk.flush(), Err(Fault::Latched));
+    }
+}
+
 #[test]
 fn medium_with_impossible_blocks_is_refused() {
     for block in [0, 256, 1000, 8192] {

@@ -107,10 +107,7 @@ impl PersistentMemory {
         match self.check_size() {
             Err(fault) => fault,
             // Whatever the number, it is no refusal: it may tell of earlier stores, and a write has made its own by now.
-            Ok(()) => match Fault::Io(Errno::from_io_error(&error).unwrap_or(Errno::IO)) {
-                fault if fault.sounds_refused() => Fault::Io(Errno::IO),
-                fault => fault,
-            },
+            Ok(()) => Fault::Io(Errno::from_io_error(&error).unwrap_or(Errno::IO)).unrefused(),
         }
     }
 

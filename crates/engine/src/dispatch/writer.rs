@@ -101,7 +101,8 @@ impl WriterLoop {
         let mut lower = Channel::open(lower, backend, DEPTH)?;
         let waker = lower.ring_mut().waker().map_err(OpenError::Ring)?;
         let writer = Self {
-            below: InFlight::new(lower.ring().depth()),
+            // Of the places of the ring, those below have some for themselves.
+            below: InFlight::new(DEPTH as usize),
             lower,
             start,
             held: Vec::with_capacity(LIST),

@@ -46,6 +46,47 @@ impl Immediate for NotesQueue {
     }
 }
 
+/// A device that takes as many requests as the ring has places for, beside two of its own, and answers later.
+struct Later {
+    first: Mutex<Option<Receiver<()>>>,
+}
+
+struct LaterQueue {
+    most: usize,
+    taken: Vec<Request>,
+    first: Option<Receiver<()>>,
+}
+
+impl Device for Later {
+    fn traits(&self) -> Traits {
+        Traits::base(Geometry::plain(1 << 30, 512))
+    }
+
+    fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
+        let queue = LaterQueue { most: ring.depth(), taken: Vec::new(), first: self.first.lock().unwrap().take() };
+        ring.reserve(2);
+        Ok(Box::new(queue))
+    }
+}
+
+impl Queue for LaterQueue {
+    fn submit(&mut self, ring: &mut Ring, request: Request) -> Submitted {
+        if let Some(first) = self.first.take() {
+            first.recv().unwrap();
+        }
+        if self.taken.len() == self.most {
+            return Submitted::Done(request.complete(Err(Fault::Busy)));
+        }
+        self.taken.push(request);
+        ring.stay_awake();
+        Submitted::Pending
+    }
+
+    fn poll(&mut self, _ring: &mut Ring, done: &mut Vec<Completion>) {
+        done.extend(self.taken.drain(..).map(|request| request.complete(Ok(()))));
+    }
+}
+
 fn order(sector: u64, cipher_map: &Arc<CipherMap>, slots: &Arc<SharedSlots>) -> JobOrder {
     let job = CipherJob {
         cipher_map: Arc::clone(cipher_map),
@@ -62,7 +103,7 @@ fn order(sector: u64, cipher_map: &Arc<CipherMap>, slots: &Arc<SharedSlots>) -> 
     JobOrder { job, slots: Arc::clone(slots) }
 }
 
-/// A writer over [`Notes`], and what its orders need.
+/// A writer over [`Notes`] or [`Later`], and what its orders need.
 struct Desk {
     writer: Arc<WriterThread>,
     cipher_map: Arc<CipherMap>,
@@ -73,18 +114,19 @@ struct Desk {
 }
 
 impl Desk {
-    fn new() -> Self {
+    fn new(is_late: bool) -> Self {
         let spec = CipherSpec::parse("cipher_null-ecb").unwrap();
         let options = SectorOptions { sector_size: 512, iv_offset: 0, iv_large_sectors: false };
         let cipher = SectorCipher::new(&spec, &[], options).unwrap();
         let range = CipherRange { len: 1 << 20, cipher: Some(cipher) };
         let cipher_map = Arc::new(CipherMap::new(vec![range], Zeroes::Decrypt));
         let mut ring = Ring::new(BackendChoice::Syscalls, 8).unwrap();
-        let slots = Arc::new(SharedSlots::new(16, ring.waker().unwrap(), Vec::new()));
+        let slots = Arc::new(SharedSlots::new(512, ring.waker().unwrap(), Vec::new()));
         let (seen, heard) = channel();
         let (let_through, first) = channel();
-        let notes = Notes { seen, first: Mutex::new(Some(first)) };
-        let writer = WriterThread::start(Gate::new(notes), 4096, BackendChoice::Syscalls, false).unwrap();
+        let first = Mutex::new(Some(first));
+        let lower = if is_late { Gate::new(Later { first }) } else { Gate::new(Notes { seen, first }) };
+        let writer = WriterThread::start(lower, 4096, BackendChoice::Syscalls, false).unwrap();
         Self { writer, cipher_map, slots, heard, let_through, _ring: ring }
     }
 
@@ -95,7 +137,7 @@ impl Desk {
 
 #[test]
 fn writes_that_came_while_it_was_busy_are_submitted_by_sector_and_all_before_it_ends() {
-    let desk = Desk::new();
+    let desk = Desk::new(false);
     desk.hand_over(7);
     assert_eq!(desk.heard.recv().unwrap(), 4096 + 7 * 512);
     for sector in [90, 3, 50, 1, 70, 2] {
@@ -112,7 +154,7 @@ fn writes_that_came_while_it_was_busy_are_submitted_by_sector_and_all_before_it_
 
 #[test]
 fn medium_that_hangs_keeps_nobody_from_closing_and_gets_nothing_more_afterwards() {
-    let desk = Desk::new();
+    let desk = Desk::new(false);
     desk.hand_over(7);
     desk.hand_over(8);
     assert_eq!(desk.heard.recv().unwrap(), 4096 + 7 * 512);
@@ -123,4 +165,20 @@ fn medium_that_hangs_keeps_nobody_from_closing_and_gets_nothing_more_afterwards(
     assert_eq!(heard.iter().next(), None, "the device is closed");
     let back = std::iter::from_fn(|| slots.collect());
     assert!(back.map(|job| job.result).eq([Some(Ok(())), Some(Err(Fault::Io(Errno::CANCELED)))]));
+}
+
+#[test]
+fn more_writes_than_there_are_places_for_wait_and_none_finds_the_device_below_full() {
+    let desk = Desk::new(true);
+    // All but the first, with which the thread is busy, come together.
+    (0..300).for_each(|sector| desk.hand_over(sector));
+    let Desk { writer, slots, let_through, .. } = desk;
+    let_through.send(()).unwrap();
+    let mut results = Vec::new();
+    while results.len() < 300 {
+        results.extend(std::iter::from_fn(|| slots.collect()).map(|job| job.result));
+        std::thread::yield_now();
+    }
+    drop(writer);
+    assert!(results.iter().all(|result| *result == Some(Ok(()))));
 }

@@ -151,6 +151,9 @@ impl<T> LaneJob<T> {
                 self.fail(fault);
                 return false;
             }
+            if has_zeroed {
+                self.outcome.add(Ok(()));
+            }
             // What the device has zeroed so far is not durable, and durable writes of the rest do not
             // make it so.
             self.flush_owed = durable && has_zeroed;

@@ -164,6 +164,12 @@ fn refusal_of_a_part_is_a_refusal_of_the_whole_only_where_nothing_was_changed() 
         job.fail(refused);
         let expected = if changes { Fault::Partly } else { refused };
         assert_eq!(job.outcome.result(), Err(expected), "{work:?}");
+        // Nor does a server's "not permitted" say that nothing was changed.
+        let mut of_server = self::job(work, 0, MIB);
+        of_server.outcome.add(Ok(()));
+        of_server.fail(Fault::Io(Errno::PERM));
+        let expected = if changes { EIO } else { Fault::Io(Errno::PERM) };
+        assert_eq!(of_server.outcome.result(), Err(expected), "{work:?}");
         job.fail(EIO);
         job.fail(Fault::NoSpace);
         assert_eq!(job.outcome.result(), Err(EIO), "the worst of all");
@@ -241,5 +247,8 @@ fn zeroing_that_the_device_cannot_do_is_written_unless_it_is_to_be_fast_and_noth
         assert_eq!(job.transfer_instead(fault), is_written, "{what}");
         assert_eq!((job.transfers, job.flush_owed), (is_written, flush_owed), "{what}");
         assert_eq!(job.outcome.result(), if is_written { Ok(()) } else { Err(fault) }, "{what}");
+        job.fail(refused);
+        let was_zeroed = was_begun || fault == partly;
+        assert_eq!(job.outcome.result(), Err(if was_zeroed { partly } else { refused }), "{what}, nor written");
     }
 }

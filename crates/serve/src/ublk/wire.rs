@@ -219,6 +219,11 @@ fn touch(arena: &Arc<Arena>) {
     drop(all.collect::<Vec<_>>());
 }
 
+/// The number for the kernel, to whom `EAGAIN` is the answer to who wanted not to wait.
+fn errno_of(fault: Fault) -> Errno {
+    if fault == Fault::Busy { Errno::NOMEM } else { fault.errno() }
+}
+
 /// An error, as a result.
 fn negative(errno: Errno) -> i32 {
     errno.raw_os_error().saturating_neg()
@@ -299,7 +304,7 @@ impl Wire for UblkWire {
 
     fn end(&mut self, tag: u16, result: Result<(), Fault>) {
         let slot = &mut self.slots[usize::from(tag)];
-        let failed = result.err().map(Fault::errno).or(slot.failed);
+        let failed = result.err().map(errno_of).or(slot.failed);
         slot.result = failed.map_or(slot.length, negative);
         self.ready.push_back(tag);
     }

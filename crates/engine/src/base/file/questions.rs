@@ -5,9 +5,9 @@
 //! queue ─► Question ─► Asker: the keeper's sync, the file's size ─► Answer, and the queue's ring is woken
 //! ```
 
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 
-use cryptline_sys::{Backend, BackendChoice, Io, Ring, Waker, lock};
+use cryptline_sys::{Backend, BackendChoice, Io, Ring, Waker};
 use rustix::io::Errno;
 
 use super::shared::FileShared;
@@ -90,35 +90,4 @@ fn find_out(shared: &FileShared, backend: BackendChoice, question: &SyncQuestion
         })?;
     }
     if question.checks_size() { shared.check_size(keeper) } else { Ok(()) }
-}
-
-/// The thread that asks, once there is one. It ends with this, unless it waits for an answer.
-#[derive(Default)]
-pub(super) struct SyncAsker(Mutex<Option<mpsc::Sender<AskedSync>>>);
-
-type AskedSync = (SyncQuestion, Box<dyn FnOnce(SyncQuestion) + Send>);
-
-impl SyncAsker {
-    fn ask(
-        &self,
-        question: SyncQuestion,
-        find_out: impl FnOnce(SyncQuestion) + Send + 'static,
-    ) -> Result<(), SyncQuestion> {
-        let mut asker = lock(&self.0);
-        let asker = match &mut *asker {
-            Some(asker) => asker,
-            empty => match start() {
-                Some(sender) => empty.insert(sender),
-                None => return Err(question),
-            },
-        };
-        asker.send((question, Box::new(find_out))).map_err(|mpsc::SendError((question, _))| question)
-    }
-}
-
-fn start() -> Option<mpsc::Sender<AskedSync>> {
-    let (sender, asked) = mpsc::channel::<AskedSync>();
-    let work = move || asked.into_iter().for_each(|(question, find_out)| find_out(question));
-    let thread = std::thread::Builder::new().name("asker".to_owned());
-    thread.spawn(work).ok().map(|_| sender)
 }

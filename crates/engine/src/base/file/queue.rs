@@ -40,6 +40,12 @@ impl EndedOperation {
     fn by(fault: Fault) -> Self {
         Self { result: Err(fault), asks: false }
     }
+
+    /// An end by a number of the kernel's. A write of which a part was made was not refused.
+    fn failed(origin: Origin, io: &Io, fault: Fault) -> Self {
+        let is_part = origin.writes() && transfer::has_moved(io);
+        Self::by(if is_part { fault.unrefused() } else { fault })
+    }
 }
 
 pub(super) struct FileQueue {
@@ -234,7 +240,7 @@ impl FileQueue {
                 return Some(EndedOperation::by(Fault::NotSupported));
             }
             Err(errno) if self.shared.zones.is_some() => {
-                return Some(EndedOperation::by(host_zones::fault_of(errno)));
+                return Some(EndedOperation::failed(origin, io, host_zones::fault_of(errno)));
             }
             Err(errno) if origin.writes() && Fault::from(errno) == Fault::NoSpace => {
                 return Some(self.without_room(origin, errno));
@@ -242,7 +248,7 @@ impl FileQueue {
             Err(errno) if origin.sync.is_some() => {
                 return Some(EndedOperation::by(self.shared.keeper.lose(errno)));
             }
-            Err(errno) => return Some(EndedOperation::by(Fault::from(errno))),
+            Err(errno) => return Some(EndedOperation::failed(origin, io, errno.into())),
         };
         let Some((done, len)) = transfer::advance(io, moved) else {
             return Some(EndedOperation::WELL);

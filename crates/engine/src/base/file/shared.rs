@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cryptline_sys::Io;
 use rustix::fs::{FsWord, SeekFrom};
 
-use super::questions::SyncAsker;
+use super::questions::SyncQuestion;
+use crate::asker::Asker;
 use crate::base::syncs::Keeper;
 use crate::zone::ZoneModel;
 use crate::{Fault, Geometry, Op, Request};
@@ -14,7 +15,7 @@ use crate::{Fault, Geometry, Op, Request};
 /// State common to all queues of one file.
 pub(super) struct FileShared {
     pub keeper: Keeper,
-    pub asker: SyncAsker,
+    pub asker: Asker<SyncQuestion>,
     /// Bytes that were announced.
     size: AtomicU64,
     pub block_device: Option<BlockDevice>,
@@ -43,7 +44,7 @@ impl FileShared {
             in_memory: lies_in(&file, &IN_MEMORY),
             refuses_first: block_device.is_some() || lies_in(&file, &REFUSES_FIRST),
             keeper: Keeper::new(file),
-            asker: SyncAsker::default(),
+            asker: Asker::new("asker"),
             size: AtomicU64::new(geometry.size),
             block_device,
             truncated: AtomicBool::new(false),

@@ -101,6 +101,11 @@ pub(super) fn advance(io: &mut Io, moved: usize) -> Option<(usize, usize)> {
     }
 }
 
+/// Tells if bytes of a transfer were moved.
+pub(super) fn has_moved(io: &Io) -> bool {
+    matches!(io, Io::Read { start, .. } | Io::Write { start, .. } if *start > 0)
+}
+
 /// The request as it was submitted.
 pub(super) fn end(origin: Origin, io: Io) -> Request {
     let Origin { token, offset, op, .. } = origin;

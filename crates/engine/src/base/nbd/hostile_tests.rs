@@ -294,6 +294,23 @@ fn request_longer_than_the_server_takes_goes_in_parts_each_durable() {
     assert!(found == written);
 }
 
+/// A client takes what was not permitted for what was not tried.
+#[test]
+fn server_that_refuses_a_part_behind_one_that_was_written_has_not_refused_the_write() {
+    for error in [NbdError::Perm, NbdError::Inval, NbdError::NotSup, NbdError::Shutdown] {
+        let small = Offer { sizes: Some([512, 4096, 4096]), ..USUAL };
+        let server = Server::start(small, move |client| {
+            client.expect(cmd::WRITE);
+            let header = client.request();
+            client.bytes(header.length as usize);
+            client.say(&reply::simple(header.cookie, Err(error)));
+        });
+        let (gate, mut disk) = server.disk(BackendChoice::Auto);
+        assert_eq!(disk.write_at(AT, &[1; 2 * BLOCK], false), Err(Fault::Io(Errno::IO)), "{error:?}");
+        assert!(gate.is_latched());
+    }
+}
+
 #[test]
 fn durable_write_without_fua_is_a_write_and_a_flush() {
     let no_fua = Offer { flags: Flags::HAS_FLAGS.with(Flags::SEND_FLUSH), ..USUAL };

@@ -66,7 +66,7 @@ impl ImageQueue {
                 None
             }
             Err((io, errno)) => {
-                let fault = self.fault(errno);
+                let fault = self.fault(errno, is_change);
                 self.end(io, token, Err(fault))
             }
         }
@@ -102,7 +102,7 @@ impl ImageQueue {
             (Ok(len), RbdIo::Read { buffer, .. }) if len < buffer.len() => Err(Fault::Truncated),
             (Ok(_), _) if is_sync => self.vouched(),
             (Ok(_), _) => Ok(()),
-            (Err(errno), _) => Err(self.fault(errno)),
+            (Err(errno), io) => Err(self.fault(errno, io.is_change())),
         };
         if let (Ok(()), RbdIo::Discard { .. } | RbdIo::Zero { .. }) = (result, &io)
             && let Some(next) = self.next_part(token)
@@ -168,7 +168,7 @@ impl ImageQueue {
     }
 
     /// Fault for an error; a client that was shut out, or has lost its lock, learns it by any request.
-    fn fault(&self, errno: Errno) -> Fault {
+    fn fault(&self, errno: Errno, is_change: bool) -> Fault {
         match errno {
             Errno::SHUTDOWN | Errno::ROFS => {
                 self.shared.watched.lose();
@@ -176,8 +176,8 @@ impl ImageQueue {
             }
             // The gate has checked the range, so it was inside the image once.
             Errno::INVAL => Fault::Truncated,
-            // No refusal: what the library has begun may be done in part. Nor is there another time to try it at, as
-            // after `Busy`.
+            // No refusal: what the library has begun may be done in part.
+            errno if is_change => Fault::from(errno).unrefused(),
             errno => match errno.into() {
                 Fault::NotSupported => Fault::Io(errno),
                 fault => fault,

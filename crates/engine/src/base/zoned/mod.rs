@@ -47,7 +47,7 @@ pub struct ZonedDevice {
 /// State common to all queues of one device.
 struct ZonedShared {
     lower: Gate,
-    table: ZoneTable,
+    table: Arc<ZoneTable>,
     /// `None` where the zones do not outlive the process.
     journal: Option<ZoneJournal>,
 }
@@ -85,7 +85,7 @@ impl ZonedDevice {
             zones: Some(layout.model()),
             ..below
         };
-        Ok(Self { shared: Arc::new(ZonedShared { lower, table, journal }), geometry })
+        Ok(Self { shared: Arc::new(ZonedShared { lower, table: Arc::new(table), journal }), geometry })
     }
 }
 
@@ -100,7 +100,7 @@ impl Device for ZonedDevice {
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
         let lower = self.shared.lower.open_queue(ring)?;
-        Ok(Box::new(queue::over(lower, Arc::clone(&self.shared), ring.depth())))
+        Ok(Box::new(queue::over(lower, Arc::clone(&self.shared), ring)))
     }
 
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {

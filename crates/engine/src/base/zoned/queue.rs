@@ -1,15 +1,18 @@
 //! One thread's way into an emulated zoned device.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+
+use cryptline_sys::{Ring, lock};
 
 use super::ZonedShared;
 use crate::gate::GatedQueue;
 use crate::layered::{Descent, Layer, LayerNote, LayerOut, Layered};
-use crate::zone::{Saved, ZoneAction};
+use crate::zone::{Saved, ZoneAction, ZoneTable};
 use crate::{Combined, Completion, Fault, Op, Request};
 
 pub(super) struct ZonedLayer {
     shared: Arc<ZonedShared>,
+    left: Arc<LeftZones>,
     /// Wait for the next flush below: flushes, and durable writes that are written.
     waiting: Vec<Request>,
     /// Wait for the one that is under way.
@@ -40,10 +43,28 @@ pub(super) enum ZonedKind {
     Flush,
 }
 
-/// A queue over `lower`, for at most `depth` requests in flight.
-pub(super) fn over(lower: GatedQueue, shared: Arc<ZonedShared>, depth: usize) -> Layered<ZonedLayer> {
-    let layer = ZonedLayer { waiting: Vec::new(), flushing: Vec::new(), noted: Vec::new(), shared };
-    Layered::new(layer, vec![lower], depth)
+/// Zones that were being written or reset when their queue was dropped. The medium may still be at it, so they stay busy
+/// until the ring is gone (`Ring::keep`).
+struct LeftZones {
+    table: Arc<ZoneTable>,
+    zones: Mutex<Vec<u32>>,
+}
+
+impl Drop for LeftZones {
+    fn drop(&mut self) {
+        for &index in &*lock(&self.zones) {
+            // Nobody was told that any of it is there.
+            self.table.end_write(index, 0);
+        }
+    }
+}
+
+/// A queue over `lower`, whose I/O goes over `ring`.
+pub(super) fn over(lower: GatedQueue, shared: Arc<ZonedShared>, ring: &mut Ring) -> Layered<ZonedLayer> {
+    let left = Arc::new(LeftZones { table: Arc::clone(&shared.table), zones: Mutex::default() });
+    ring.keep(Arc::clone(&left) as _);
+    let layer = ZonedLayer { waiting: Vec::new(), flushing: Vec::new(), noted: Vec::new(), shared, left };
+    Layered::new(layer, vec![lower], ring.depth())
 }
 
 impl LayerNote for ZonedKind {}
@@ -133,6 +154,15 @@ impl Layer for ZonedLayer {
             self.shared.table.each_unsaved(|index, saved| noted.push((index, saved)));
         }
         out.send(0, Request::flush(0), ZonedKind::Flush);
+    }
+
+    fn lost(&mut self, kind: &ZonedKind) {
+        let zones: &[u32] = match kind {
+            ZonedKind::Write { index, .. } | ZonedKind::Reset { index } => std::slice::from_ref(index),
+            ZonedKind::ResetAll { left, .. } => left,
+            ZonedKind::Plain | ZonedKind::Read { .. } | ZonedKind::Flush => return,
+        };
+        lock(&self.left.zones).extend(zones);
     }
 }
 

@@ -1,10 +1,11 @@
 //! Answers of a kernel that are easily taken for something else, one by one.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use cryptline_engine::base::{DirectMode, Image, PersistentMemory, PmemDevice};
-use cryptline_engine::{Buffer, Fault, Gate, Op, Request};
-use cryptline_sys::Simulation;
+use cryptline_engine::{BackendChoice, Buffer, Fault, Gate, Op, Request};
+use cryptline_sys::{Io, SimulatedKernel, Simulation};
 use cryptline_testkit::cache::{FileContent, FileOf, Temper};
 use cryptline_testkit::peer;
 use rustix::io::Errno;
@@ -161,4 +162,32 @@ fn punching_and_zeroing_that_worked_and_is_then_refused_changes_and_loses_nothin
         }
     }
     assert!(count > 0, "nothing was looked at");
+}
+
+/// A kernel that writes the first block of what it is given, and then says by this number that it does not.
+struct Halfway(Errno);
+
+impl SimulatedKernel for Halfway {
+    fn run(&self, _: &OwnedFd, io: &mut Io) -> Result<usize, Errno> {
+        match io {
+            Io::Write { start: 0, .. } => Ok(4096),
+            Io::Write { .. } => Err(self.0),
+            Io::Read { len, .. } => Ok(*len),
+            _ => Ok(0),
+        }
+    }
+}
+
+#[test]
+fn write_of_which_a_part_was_made_was_not_refused() {
+    for number in [Errno::INVAL, Errno::OPNOTSUPP, Errno::NOSYS, Errno::PERM, Errno::NOMEM] {
+        let bed = Bed::new(SIZE, 512);
+        let gate = buffered(&bed);
+        let kernel = Box::leak(Box::new(Halfway(number)));
+        let mut client = Client::open(&gate, BackendChoice::Simulated(Simulation::new(kernel)));
+        let write = Request::write(0, Buffer::alloc(8192).unwrap(), false, 0);
+        let told = if number == Errno::NOMEM { number } else { Errno::IO };
+        assert_eq!(client.finish(write).map(drop), Err(Fault::Io(told)), "{number}");
+        assert!(gate.is_latched(), "nobody knows what is there");
+    }
 }

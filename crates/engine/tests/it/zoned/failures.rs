@@ -1,8 +1,11 @@
 //! Writes that are refused or fail, at every place in the row.
 
+use cryptline_engine::base::ZonedDevice;
 use cryptline_engine::dispatch::DispatchMode;
 use cryptline_engine::layer::{FaultDevice, FaultPlan};
-use cryptline_engine::{Fault, Gate, Request, ZoneAction, ZoneCondition};
+use cryptline_engine::zone::ZoneLayout;
+use cryptline_engine::{Fault, Gate, Request, Ring, Submitted, ZoneAction, ZoneCondition};
+use cryptline_testkit::scripted::{Manner, Scripted};
 use cryptline_testkit::suite::{Driver, Fresh, Setup, fill};
 use rustix::io::Errno;
 
@@ -204,8 +207,10 @@ fn too_many_active_zones_are_refused_through_the_cipher() {
 /// A queue that goes away with requests under way leaves its zones frozen, and others go on.
 #[test]
 fn queue_dropped_with_writes_in_flight_harms_no_other() {
-    for mode in [DispatchMode::Inline, DispatchMode::Auto] {
-        let fresh = encrypted(slow(layout()), mode);
+    let modes = [DispatchMode::Inline, DispatchMode::Auto];
+    let makes: [fn(ZoneLayout) -> Fresh; 2] = [slow, over_slow];
+    for (mode, make) in modes.into_iter().flat_map(|mode| makes.map(|make| (mode, make))) {
+        let fresh = encrypted(make(layout()), mode);
         let mut gone = Driver::new(&fresh.gate, Setup::ALL[0]);
         for count in 0..8 {
             let offset = start(3) + count * 4096;
@@ -221,6 +226,33 @@ fn queue_dropped_with_writes_in_flight_harms_no_other() {
         assert_eq!(driver.run(reset).result, Ok(()));
         let next = driver.write_request(start(3), 4096, 1, 3);
         assert_eq!(driver.run(next).result, Ok(()));
+    }
+}
+
+/// A medium may go on for a queue that is gone. Until its ring is gone too, nobody else changes the zone.
+#[test]
+fn zone_of_a_queue_that_is_gone_is_free_once_the_ring_is_gone_too() {
+    for action in [ZoneAction::Reset, ZoneAction::ResetAll] {
+        let disk = Scripted::new(Manner { block: 512, at_once: true, start: 0 }, layout().size());
+        let gate = Gate::new(ZonedDevice::in_memory(disk.gate(), layout()).unwrap());
+        let mut driver = Driver::new(&gate, Setup::ALL[0]);
+        let write = |driver: &mut Driver, index| {
+            let write = driver.write_request(start(index), 4096, 1, 1);
+            driver.run(write).result
+        };
+        assert_eq!([4, 5].map(|index| write(&mut driver, index)), [Ok(()); 2]);
+        disk.hold_all();
+        let mut ring = Ring::new(Setup::ALL[0].backend, 8).unwrap();
+        let mut gone = gate.open_queue(&mut ring).unwrap();
+        let reset = Request::zone(if action == ZoneAction::Reset { start(4) } else { 0 }, action, 2);
+        for request in [reset, driver.write_request(start(3), 4096, 1, 1)] {
+            assert!(matches!(gone.submit(&mut ring, request), Submitted::Pending));
+        }
+        drop(gone);
+        disk.release();
+        assert_eq!([3, 4].map(|index| write(&mut driver, index)), [Err(Fault::ZoneBusy); 2], "{action:?}");
+        drop(ring);
+        assert_eq!([3, 4].map(|index| write(&mut driver, index)), [Ok(()); 2], "{action:?}");
     }
 }
 
