@@ -177,7 +177,7 @@ impl Command {
             Self::Serve(mut args) => return cmd::serve::run(&mut args),
             Self::VhostUser(mut args) => return cmd::vhost_user::run(&mut args),
             Self::Mount(mut args) => return cmd::mount::run(&mut args),
-            Self::Attach(args) => return cmd::attach::run(&args),
+            Self::Attach(mut args) => return cmd::attach::run(&mut args),
             Self::Word(word) => return word.run(),
             Self::Detach(args) => cmd::detach::run(&args),
             Self::Devices(args) => cmd::devices::run(&args),

@@ -1,11 +1,11 @@
 //! `attach`: the decrypted disk as a block device of this machine.
 
 mod recover;
+mod server;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Arg, Args, ValueEnum};
 use cryptline::Volume;
@@ -14,11 +14,11 @@ use cryptline_serve::device::AttachError;
 use cryptline_serve::{kernel_nbd, ublk};
 use rustix::thread::CapabilitySet;
 
+use self::server::AttachWanted;
 use crate::CliError;
 use crate::again::Starter;
 use crate::args::{KeyArgs, TableArgument, TargetArgs, choice};
 use crate::attached::background;
-use crate::attached::server::{self, AttachWanted};
 use crate::attached::state::AttachDriver;
 use crate::log::LogArgs;
 use crate::output::warn_of;
@@ -188,7 +188,9 @@ fn may_administer() -> bool {
 ///
 /// # Errors
 /// As [`open`]; exit code 4 where the device cannot be made.
-pub fn run(args: &AttachArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &mut AttachArgs) -> Result<ExitCode, CliError> {
+    args.statistics.make_absolute()?;
+    let args = &*args;
     if let (true, Some(device)) = (args.recover, &args.target) {
         return recover::run(Path::new(device), args.replace);
     }
@@ -216,20 +218,17 @@ fn attach(args: &AttachArgs, starter: &Starter) -> Result<ExitCode, CliError> {
     check_queues(source, volume.gate(), args.queues.into(), "--queues")?;
     let is_secret = matches!(args.volume.table, Some(TableArgument::Line(_)));
     let wanted = AttachWanted {
+        args,
         driver,
-        queues: args.queues,
         block: args.block(&volume),
-        timeout: args.timeout.map(Duration::from_secs),
         backend: backend.choice,
         target: volume.info().source.clone(),
         arguments: if is_secret { Vec::new() } else { arguments().collect() },
         folder: std::env::current_dir().unwrap_or_default(),
         starter,
-        recover: args.recover_device.clone(),
-        statistics: &args.statistics,
         has_own_mounts,
     };
-    server::run(&volume, &wanted).map(|()| ExitCode::SUCCESS)
+    server::run(&volume, &wanted)
 }
 
 impl AttachArgs {

@@ -82,7 +82,7 @@ pub struct ProcessArgs {
 }
 
 /// Options on telling what was done, and where.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Debug)]
 pub struct StatsArgs {
     /// Publish statistics as JSON lines on this Unix socket (see `cryptline top`)
     #[arg(long, value_name = "SOCKET")]
