@@ -25,6 +25,7 @@ use crate::output::warn_of;
 use crate::serve::backend::{self, WorkingBackend};
 use crate::serve::front::check_queues;
 use crate::serve::options::StatsArgs;
+use crate::serve::passed::Passed;
 use crate::verb::{DEVICES, Group, Verb, Word, XDG};
 
 /// Largest number of queues that may be asked for.
@@ -209,10 +210,13 @@ fn attach(args: &AttachArgs, starter: &Starter) -> Result<ExitCode, CliError> {
         return background::start(arguments().collect());
     }
     server::be_an_io_flusher();
+    let passed = Passed::take(&args.volume, &args.keys, args.target.as_slice());
     let backend = WorkingBackend::probe(args.io)?;
     let target = args.target.as_deref().unwrap_or_default();
     // Who has a block device writes to it.
     let volume = args.volume.to_open(target, &args.keys)?.writes(true).open()?;
+    // No key is read from here on.
+    drop(passed);
     warn_of(volume.warnings());
     let source = &volume.info().source;
     check_queues(source, volume.gate(), args.queues.into(), "--queues")?;
