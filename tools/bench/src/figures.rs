@@ -157,3 +157,23 @@ pub const ALL: &[Spec] = &[
     ratio("rbd", "rbd_512_write_over_plain", AtLeast(0.95), "Random writes of 512 bytes keep {} times the speed of a plain image."),
     ratio("rbd", "rbd_used_over_live_after_fstrim", AtMost(1.1), "After three quarters of a disk were discarded, its image takes {} times what is left."),
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_page_has_every_figure_of_every_plan_and_no_other() {
+        let page = include_str!("../../../docs/bench-json.md");
+        let sections = page.split("\n## Figures of `").skip(1).filter_map(|section| section.split_once('`'));
+        let figures = sections.flat_map(|(bench, section)| {
+            let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+            rows.map(move |(name, _)| (bench, name))
+        });
+        // Those of another program are none of this table.
+        let figures: BTreeSet<_> = figures.filter(|(bench, _)| *bench != "cargo xtask bench-python").collect();
+        assert_eq!(figures, ALL.iter().map(|spec| (spec.bench, spec.name)).collect());
+    }
+}

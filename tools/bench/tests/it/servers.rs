@@ -89,15 +89,15 @@ fn doors_without_peers_has_the_figures_of_our_own_and_names_what_is_missing() {
         let json = report(of_servers("doors", dir, program).args(GUEST).env("PATH", ""));
         check_rows(&json, 9);
         check_allocations(&json, &["vhost-user"]);
-        for name in FIGURES[4].1 {
-            let figure = figure(&json, name);
+        for name in figures_of("doors") {
+            let figure = figure(&json, &name);
             let note = figure["note"].as_str().expect("a note");
             if name.contains("fuse_") || name.contains("_nbd_") {
                 assert!(note.contains("--fronts"), "{note}");
             } else if name.contains("_qsd_") {
                 assert!(note.contains("qemu-system-common"), "{note}");
             } else {
-                assert!(figure["value"].is_f64() || *name == "allocations_per_io", "{figure}");
+                assert!(figure["value"].is_f64() || name == "allocations_per_io", "{figure}");
                 continue;
             }
             assert_eq!((&figure["value"], &figure["met"]), (&Value::Null, &Value::Null));
@@ -120,7 +120,7 @@ fn peers_gives_the_figures_of_our_own_without_others() {
         }
         is_number(&figure(&json, "encrypted_over_plain_nbd_4k")["value"]);
         is_number(&figure(&json, "encrypted_over_plain_nbd_1m_write")["value"]);
-        for name in FIGURES[3].1.iter().filter(|name| name.starts_with("over_") || name.starts_with("cpu_")) {
+        for name in figures_of("peers").iter().filter(|name| name.starts_with("over_") || name.starts_with("cpu_")) {
             let figure = figure(&json, name);
             assert_eq!(figure["value"], Value::Null);
             assert!(figure["note"].as_str().expect("why").starts_with("needs "));
@@ -240,8 +240,8 @@ fn nightly_peers_gives_every_figure_beside_every_peer() {
         let mut command = of_servers("peers", dir, program);
         let json = report(&mut command);
         check_rows(&json, 36);
-        for name in FIGURES[3].1 {
-            let figure = figure(&json, name);
+        for name in figures_of("peers") {
+            let figure = figure(&json, &name);
             // In so short a time a server may use no whole tick of a processor.
             assert!(figure["value"].as_f64().is_some_and(|value| value > 0.0) || name.starts_with("cpu_"), "{figure}");
             // One short round on a small disk is no proof of anything.
@@ -263,7 +263,7 @@ fn nightly_doors_gives_every_figure_beside_its_peer() {
         let json = report(&mut of_servers("doors", dir, program));
         check_rows(&json, 19);
         check_allocations(&json, &["vhost-user", "nbd", "fuse"]);
-        for name in FIGURES[4].1.iter().filter(|name| !name.contains("uring") && !name.starts_with("alloc")) {
+        for name in figures_of("doors").iter().filter(|name| !name.contains("uring") && !name.starts_with("alloc")) {
             let figure = figure(&json, name);
             is_number(&figure["value"]);
             assert_eq!((&figure["goal"], &figure["met"]), (&Value::Null, &Value::Null));
@@ -330,11 +330,6 @@ fn scale_tells_what_exports_and_clients_hold() {
     });
 }
 
-/// The figures of `busy`.
-fn busy_figures() -> &'static [&'static str] {
-    FIGURES.iter().find(|(bench, _)| *bench == "busy").expect("a plan").1
-}
-
 /// The options of a quick `busy`, of our own servers alone.
 const BUSY: [&str; 2] = ["--busy=2", "--servers=inline,queue"];
 
@@ -346,8 +341,8 @@ fn busy_measures_our_own_modes_beside_busy_processes_and_says_what_it_could_not(
         let limited = rows.iter().filter(|row| !row["quota"].is_null()).count();
         check_rows(&json, 2 + limited);
         assert!(rows.iter().all(|row| row["hogs"] == 2 && row["block"] == 4096 && row["depth"] == 8), "{json}");
-        for name in busy_figures() {
-            let figure = figure(&json, name);
+        for name in figures_of("busy") {
+            let figure = figure(&json, &name);
             let note = figure["note"].as_str().expect("a note");
             let is_limited = name.starts_with("busy_20") || name.starts_with("busy_50");
             if is_limited && limited == 0 {
@@ -419,7 +414,7 @@ fn nightly_busy_gives_every_figure_beside_every_peer() {
         let json = report(&mut of_servers("busy", dir, program));
         let is_limited = array(&json, "rows").iter().any(|row| !row["quota"].is_null());
         check_rows(&json, if is_limited { 15 } else { 5 });
-        for name in busy_figures().iter().filter(|name| is_limited || !name.contains("0_p99")) {
+        for name in figures_of("busy").iter().filter(|name| is_limited || !name.contains("0_p99")) {
             let figure = figure(&json, name);
             is_number(&figure["value"]);
             // One short round on a small disk is no proof of anything.
