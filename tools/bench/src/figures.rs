@@ -131,7 +131,6 @@ pub const ALL: &[Spec] = &[
     ratio("images", "create_from_cpu_over_nbdcopy_serve", AtMost(0.7), "Encrypting an image takes {} times the processor time of nbdcopy into a volume that cryptline serves."),
     units("images", "sparse_copy_seconds", Lower, "seconds", "An image of 100 GiB of holes and 100 MiB of data is encrypted in {} seconds."),
     units("images", "sparse_copy_mib", AtMost(110.0), "MiB", "The encrypted copy of that image takes {} MiB on the disk."),
-    ratio("images", "header_cut_points", AtLeast(1.0), "A share of {} of all crashes in the middle of a change of a header leaves the old passphrases or the new ones."),
 
     units("scale", "idle_mib", AtMost(14.0), "MiB", "An idle server of one export holds {} MiB of memory."),
     units("scale", "ready_256_exports_ms", AtMost(300.0), "ms", "A server of 256 exports greets its first client after {} ms."),
