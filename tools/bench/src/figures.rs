@@ -111,7 +111,6 @@ pub const ALL: &[Spec] = &[
     ratio("doors", "fuse_over_qsd_luks_1m", AtLeast(5.0), "Our mount is {} times as fast as that of qemu-storage-daemon: reads of 1 MiB."),
     ratio("doors", "fuse_uring_over_fuse_4k_qd32", Higher, "A mount whose requests come through io_uring is {} times as fast as one without: random reads of 4 KiB."),
     ratio("doors", "fuse_uring_over_fuse_1m", Higher, "A mount whose requests come through io_uring is {} times as fast as one without: reads of 1 MiB."),
-    units("doors", "allocations_per_io", AtMost(0.0), "allocations", "The front that needs most calls the allocator {} times for each read."),
 
     ratio("media", "onstack_over_memcpy", AtMost(1.10), "A request of 4 KiB on the stack takes {} times as long as a bare copy of its bytes."),
     ratio("media", "heap_over_onstack", Lower, "A request from the heap takes {} times as long as one on the stack."),
