@@ -52,8 +52,6 @@ pub const ALL: &[Spec] = &[
     ratio("sweep", "best_over_itself_min", Higher, "By chance alone, the better of the two is {} times as fast as itself at its worst point."),
     ratio("sweep", "best_p99_over_itself_max", Lower, "By chance alone, the slowest hundredth of requests takes the better of the two {} times as long as itself at its worst point."),
     ratio("sweep", "auto_over_inline_1m_qd1", AtLeast(1.6), "One request of 1 MiB at a time is {} times as fast with helpers as inline alone."),
-    ratio("sweep", "inline_p99_loaded_over_idle", Lower, "Beside threads that use up the processors, the slowest hundredth of small reads takes {} times as long inline as without them."),
-    ratio("sweep", "queue_p99_loaded_over_idle", Lower, "Beside the same threads, it takes {} times as long through our imitation of dm-crypt's queues."),
 
     ratio("subblock", "shared_over_exclusive_xts", AtLeast(185.0), "Small writes side by side are {} times as fast as with one lock for the disk, with XTS on a slow medium; ext4 gained 185 times."),
     ratio("subblock", "shared_over_exclusive_cbc", Higher, "With CBC, which must rewrite whole sectors, they are {} times as fast."),

@@ -217,17 +217,16 @@ fn inline_measures_plain_and_both_ciphers_by_every_mode_and_all_read_the_same() 
 }
 
 #[test]
-fn a_sweep_has_a_row_for_each_point_and_mode_and_for_the_loaded_part() {
-    let json = json_of(&SWEEP, &["--hog=1"]);
+fn a_sweep_has_a_row_for_each_point_and_mode() {
+    let json = json_of(&SWEEP, &[]);
     let rows = array(&json, "rows");
-    let count = |hogs: u64, block: u64, direction: &str| {
-        let wanted = |row: &&Value| row["hogs"] == hogs && row["block"] == block && row["direction"] == direction;
-        rows.iter().filter(wanted).count()
+    let count = |block: u64, direction: &str| {
+        rows.iter().filter(|row| row["block"] == block && row["direction"] == direction).count()
     };
-    // The loaded part has its own rows without hogs.
-    assert_eq!((count(0, 4096, "read"), count(1, 4096, "read")), (3 + 3, 3));
-    assert_eq!((count(0, 1 << 20, "read"), count(0, 1 << 20, "write")), (3, 3));
-    assert_eq!(rows.len(), 12 + 6);
+    for block in [4096, 1 << 20] {
+        assert_eq!((count(block, "read"), count(block, "write")), (3, 3));
+    }
+    assert_eq!(rows.len(), 12);
     for row in rows {
         let latency = &row["latency"];
         let values =
@@ -241,7 +240,7 @@ fn a_sweep_has_a_row_for_each_point_and_mode_and_for_the_loaded_part() {
 
 #[test]
 fn figures_that_the_options_leave_out_say_so() {
-    let json = json_of(&SWEEP, &["--dispatch=inline", "--hog=0"]);
+    let json = json_of(&SWEEP, &["--dispatch=inline"]);
     for name in figures_of("sweep") {
         let figure = figure(&json, &name);
         assert_eq!((&figure["value"], &figure["met"]), (&Value::Null, &Value::Null), "{figure}");
@@ -251,8 +250,7 @@ fn figures_that_the_options_leave_out_say_so() {
 
 #[test]
 fn a_sweep_runs_over_slow_ram() {
-    let narrow =
-        ["--block-sizes=64k", "--hog=0", "--cipher=cipher_null-ecb,aes-xts-plain64", "--delay=read=50us,write=20us"];
+    let narrow = ["--block-sizes=64k", "--cipher=cipher_null-ecb,aes-xts-plain64", "--delay=read=50us,write=20us"];
     let words: Vec<&str> = SWEEP.iter().copied().filter(|option| !option.contains("block")).chain(narrow).collect();
     let json = json_of(&words, &[]);
     assert!(json["medium"].as_str().is_some_and(|text| text.contains("as slow as read=50us,write=20us")), "{json}");
