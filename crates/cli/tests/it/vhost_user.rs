@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::common::Folder;
 use crate::server::{READY, cryptline, run, text, value};
 use cryptline_testkit::peer::BackgroundProgram;
 use vhost::{Asked, Driver};
@@ -138,13 +139,9 @@ fn machine_finds_the_name_that_was_chosen_and_a_disk_that_takes_no_write() {
     const READ: u32 = 0;
     const WRITE: u32 = 1;
     const NAME: u32 = 8;
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| text(&folder.path().join(name));
-    let [image, key, socket, stats] = ["image", "key", "socket", "stats"].map(path);
-    std::fs::write(&key, "pass phrase").unwrap();
-    let cost = ["--pbkdf-force-iterations=4", "--pbkdf-memory=32"];
-    let create = ["create", &image, "--size=20M", "--key-file", &key];
-    run(create.into_iter().chain(cost)).success();
+    let folder = Folder::new();
+    let places = [folder.luks2(), folder.key(), folder.path("socket"), folder.path("stats")];
+    let [image, key, socket, stats] = places.map(|path| text(&path));
     let arguments = [
         &["vhost-user", &image, "--key-file", &key][..],
         &["--socket-path", &socket, "--stats", &stats],
