@@ -433,38 +433,6 @@ fn user_namespace_needs_no_helper() {
 }
 
 #[test]
-fn what_cannot_be_mounted_is_refused_in_one_line_with_the_next_step() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| text(&folder.path().join(name));
-    fs::create_dir(path("full")).expect("a folder");
-    fs::write(path("full/file"), "x").expect("a file");
-    fs::create_dir(path("empty")).expect("a folder");
-    for (arguments, next) in [
-        ("ram:1M", "MOUNTPOINT"),
-        ("ram:1M @/none", "make a folder"),
-        ("ram:1M @/full", "use an empty one"),
-        ("ram:1M /dev/null", "use an empty folder"),
-        ("@/full/file @/full/file", "that is the target"),
-        ("ram:1M ram:2M @/full/file", "need an empty folder"),
-        ("ram:1M @/empty --name=a --name=b", "one for each"),
-        ("ram:1M @/empty --pidfile=@/empty/pid", "choose a path outside"),
-        ("ram:1M @/full/file --stats=@/full/../full/file", "choose a path outside"),
-        ("ram:1M @/empty --name=a/b", "without a slash"),
-        ("--table=0 @/empty", "use --table - or"),
-    ] {
-        let mut command = cryptline(["mount"]);
-        let arguments = arguments.split(' ').map(|it| it.replace('@', &text(folder.path())));
-        let refused = peer::run(command.args(arguments), READY).exited_with(1);
-        let said = refused.stderr_text();
-        assert!(said.lines().count() == 1 && said.contains(next), "{refused}");
-    }
-    let refused = run(["umount", &path("empty")]).exited_with(4);
-    assert!(refused.stderr_text().contains("no volume is mounted"), "{refused}");
-    let refused = run(["umount", &path("none")]);
-    assert_eq!(refused.status.code(), Some(4), "{refused}");
-}
-
-#[test]
 fn user_who_may_not_mount_is_told_who_can() {
     if !can_mount() {
         return;
