@@ -33,7 +33,6 @@ const QUEUES_MAX: i64 = 64;
 /// A day.
 const TIMEOUT_MAX: u64 = 86400;
 
-/// `attach`.
 pub const VERB: Verb = Verb {
     name: "attach",
     words: &[Word::with("recover", "--recover")],
@@ -104,7 +103,6 @@ pub struct AttachArgs {
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = choice::of(backend::IO))]
     pub io: BackendChoice,
 
-    /// Options of the statistics.
     #[command(flatten)]
     pub statistics: StatsArgs,
 
@@ -112,7 +110,7 @@ pub struct AttachArgs {
     #[arg(short, long)]
     pub foreground: bool,
 
-    /// Options of the log there. In the background it has nobody to tell.
+    // In the background it has nobody to tell.
     #[command(flatten)]
     pub log: LogArgs,
 
@@ -120,10 +118,8 @@ pub struct AttachArgs {
     #[arg(long, hide = true, value_name = "DEVICE")]
     pub recover_device: Option<PathBuf>,
 
-    /// How to open the target.
     #[command(flatten)]
     pub volume: TargetArgs,
-    /// How to unlock it.
     #[command(flatten)]
     pub keys: KeyArgs,
 }
