@@ -10,7 +10,6 @@ use crate::cmd;
 use crate::harden::{protect_process, warn_of_unlocked_keys};
 use crate::verb::{self, CEPH, CPU, Verb};
 
-/// The program itself.
 pub(crate) const PROGRAM: Verb = Verb {
     examples: "\
 # try it out with a 1 GiB encrypted RAM disk
@@ -51,7 +50,6 @@ Run `cryptline help COMMAND` for details, and `cryptline help testing` for optio
 #[derive(Parser, Debug)]
 #[command(name = "cryptline", version, long_version = crate::version::LONG.as_str())]
 pub struct Cli {
-    /// Options of every verb.
     #[command(flatten)]
     pub(crate) common: CommonArgs,
 
@@ -150,16 +148,12 @@ pub(crate) enum Command {
     Certs(cmd::certs::CertsArgs),
     /// Print a shell completion script
     Completions(cmd::completions::CompletionsArgs),
-    /// Names that cryptsetup has for these verbs.
     #[command(flatten)]
     Word(Box<cmd::words::VerbWord>),
 }
 
 impl Command {
     /// Runs the verb, whose first word is `name`.
-    ///
-    /// # Errors
-    /// Message for the user, and exit code.
     pub fn run(self, name: &str) -> Result<ExitCode, CliError> {
         let touches_keys = verb::row(name).is_none_or(|row| !row.keyless);
         if touches_keys {
@@ -177,7 +171,7 @@ impl Command {
             Self::Serve(mut args) => return cmd::serve::run(&mut args),
             Self::VhostUser(mut args) => return cmd::vhost_user::run(&mut args),
             Self::Mount(mut args) => return cmd::mount::run(&mut args),
-            Self::Attach(args) => return cmd::attach::run(&args),
+            Self::Attach(mut args) => return cmd::attach::run(&mut args),
             Self::Word(word) => return word.run(),
             Self::Detach(args) => cmd::detach::run(&args),
             Self::Devices(args) => cmd::devices::run(&args),

@@ -44,36 +44,6 @@ fn what_helps_is_said_with_its_option_or_verb() {
 }
 
 #[test]
-fn contradictions_name_both_options() {
-    use cryptline::{Direction, DispatchMode};
-    for (flag, stored, asked, mode, says) in [
-        (
-            "same_cpu_crypt",
-            false,
-            Direction::Both,
-            DispatchMode::Inline,
-            "--perf-same_cpu_crypt is about the queue, but --dispatch says inline; leave one of them out",
-        ),
-        (
-            "no_write_workqueue",
-            false,
-            Direction::Write,
-            DispatchMode::Auto,
-            "--perf-no_write_workqueue encrypts writes inline, but --write-dispatch says auto; leave one of them out",
-        ),
-        (
-            "high_priority",
-            true,
-            Direction::Read,
-            DispatchMode::Inline,
-            "high_priority in the table is about the queue, but --read-dispatch says inline; leave one of them out",
-        ),
-    ] {
-        assert_eq!(contradiction(flag, stored, asked, mode), says);
-    }
-}
-
-#[test]
 fn warnings_name_the_option_or_verb_that_they_are_about() {
     use cryptline::Warning;
     use cryptline::engine::btt::InfoBlockLost;

@@ -27,7 +27,8 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Begins the variables that only this program sets.
 const OURS: &str = "CRYPTLINE_";
 /// Those of the protocols of systemd that are for this process alone.
-const FOR_THIS_PROCESS: [&str; 5] = ["NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID"];
+pub const FOR_THIS_PROCESS: [&str; 5] =
+    ["NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID"];
 
 /// A program to run.
 pub struct KeyProgram<'a> {

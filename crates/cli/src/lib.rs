@@ -15,7 +15,7 @@ mod advice;
 mod again;
 pub mod args;
 mod attached;
-pub mod cmd;
+mod cmd;
 pub mod command_line;
 mod cryptsetup;
 mod error;
@@ -41,6 +41,7 @@ use std::process::ExitCode;
 
 use clap::{ArgMatches, FromArgMatches};
 
+pub use cmd::completions;
 use command_line::Cli;
 pub(crate) use cryptline::size;
 pub use error::CliError;

@@ -32,9 +32,6 @@ pub fn print(text: &str) -> Result<(), CliError> {
 }
 
 /// Writes what need not be text, such as the name of a file.
-///
-/// # Errors
-/// As [`print`].
 pub fn print_bytes(text: &[u8]) -> Result<(), CliError> {
     if HUSHED.load(Ordering::Relaxed) {
         return Ok(());
@@ -71,17 +68,11 @@ pub fn is_quiet() -> bool {
 }
 
 /// Writes to standard output what was done, unless nobody wants to know.
-///
-/// # Errors
-/// As [`print`].
 pub fn report(text: &str) -> Result<(), CliError> {
     if is_quiet() { Ok(()) } else { print(text) }
 }
 
 /// The same for a line: `text` without anything that would end it before.
-///
-/// # Errors
-/// As [`print`].
 pub fn say(text: &str) -> Result<(), CliError> {
     report(&(on_one_line(text) + "\n"))
 }
@@ -97,9 +88,6 @@ pub fn changed(edited: cryptline::Result<Edited>) -> Result<Edited, CliError> {
 }
 
 /// Writes a report to standard output: `json`, or `text`.
-///
-/// # Errors
-/// As [`print`].
 pub fn print_report(as_json: bool, json: &Value, text: &str) -> Result<(), CliError> {
     if as_json { print(&format!("{json:#}\n")) } else { print(text) }
 }

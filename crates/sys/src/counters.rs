@@ -22,8 +22,7 @@ const TYPE_BREAKPOINT: u32 = 5;
 const INSTRUCTIONS: u64 = 1;
 /// `HW_BREAKPOINT_X`: linux/hw_breakpoint.h.
 const EXECUTE: u32 = 4;
-/// Bits of the flags: `inherit` (threads that are started from now on count too), and `pinned` (counts always or fails), `exclude_kernel`, `exclude_hv`.
-const INHERIT: u64 = 1 << 1;
+/// Bits of the flags: `pinned` (counts always or fails), `exclude_kernel`, `exclude_hv`.
 const FLAGS: u64 = 1 << 2 | 1 << 5 | 1 << 6;
 /// `PERF_FLAG_FD_CLOEXEC`.
 const CLOSE_ON_EXEC: c_ulong = 8;
@@ -66,18 +65,6 @@ impl Counter {
     /// Where the processor has no four breakpoints to spare, or the system does not let this program
     /// use them.
     pub fn allocations() -> io::Result<Self> {
-        Self::calls_of_allocator(0)
-    }
-
-    /// The same, of this thread and of all that it starts from now on, directly or not.
-    ///
-    /// # Errors
-    /// As [`allocations`](Self::allocations).
-    pub fn allocations_of_threads() -> io::Result<Self> {
-        Self::calls_of_allocator(INHERIT)
-    }
-
-    fn calls_of_allocator(flags: u64) -> io::Result<Self> {
         let functions: [*const (); 4] = [
             libc::malloc as *const (),
             libc::calloc as *const (),
@@ -90,7 +77,6 @@ impl Counter {
                 breakpoint_kind: EXECUTE,
                 breakpoint_address: function.addr() as u64,
                 breakpoint_len: size_of::<c_long>() as u64,
-                flags,
                 ..CounterAttributes::default()
             })
         });
@@ -125,7 +111,7 @@ impl std::fmt::Debug for Counter {
 /// An event of this thread, on whichever processor it runs.
 fn open(attributes: &CounterAttributes) -> io::Result<OwnedFd> {
     let size = u32::try_from(size_of::<CounterAttributes>()).map_err(io::Error::other)?;
-    let attributes = CounterAttributes { size, flags: FLAGS | attributes.flags, ..*attributes };
+    let attributes = CounterAttributes { size, flags: FLAGS, ..*attributes };
     let (this_thread, any_processor, no_group): (c_int, c_int, c_int) = (0, -1, -1);
     // SAFETY: the structure is live, laid out as the kernel's and says its own size, so the kernel
     // reads no byte beyond it. The call changes no memory of this process.
@@ -186,38 +172,6 @@ mod tests {
             start.wait();
             start.wait();
             assert_eq!(counter.read().unwrap() - before, 0);
-        });
-    }
-
-    #[test]
-    fn allocations_of_threads_are_those_of_what_was_started_later_and_of_nobody_else() {
-        let start = std::sync::Barrier::new(2);
-        std::thread::scope(|scope| {
-            // Started before, so not counted.
-            scope.spawn(|| {
-                start.wait();
-                drop(black_box(vec![1u8; 100]));
-                start.wait();
-            });
-            let counter = Counter::allocations_of_threads();
-            let before = counter.as_ref().ok().map(|it| it.read().unwrap());
-            start.wait();
-            start.wait();
-            let (Ok(counter), Some(before)) = (counter, before) else {
-                return skip("perf counts no calls here");
-            };
-            assert_eq!(counter.read().unwrap() - before, 0);
-            let allocate = |times: u64| (0..times).for_each(|_| _ = black_box(Box::new(1)));
-            let later = |times| {
-                let before = counter.read().unwrap();
-                scope.spawn(move || allocate(times)).join().unwrap();
-                counter.read().unwrap() - before
-            };
-            // Starting a thread takes some, too, and not always as many.
-            let counted = later(1000);
-            assert!((1000..1100).contains(&counted), "{counted}");
-            let counted = later(0);
-            assert!(counted < 100, "{counted}");
         });
     }
 

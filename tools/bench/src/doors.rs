@@ -1,10 +1,7 @@
-//! Cost of each front, beside those of qemu-storage-daemon under the same load; and how often each of ours calls the
-//! allocator for a request, counted in servers inside this process.
+//! Cost of each front, beside those of qemu-storage-daemon under the same load.
 //!
 //! Every server must give the clear text, all of it, before anything is measured. Turns are short and their order rotates,
 //! so whatever else the machine does meets all alike.
-
-mod allocations;
 
 use clap::Args;
 use cryptline::luks::format::LuksVersion;
@@ -12,7 +9,7 @@ use cryptline::size;
 
 use crate::error::Result;
 use crate::plan::{Plan, RunArgs, unique};
-use crate::report::{DataDirection, LoadShape, Pattern, PlanReport, Quantity, word};
+use crate::report::{DataDirection, LoadShape, Pattern, PlanReport, Quantity};
 use crate::servers::{Contest, Door, Model, ServedContents, ServerRow, check_contents, compare, compare_with_models};
 use crate::setting::{ServerPlanArgs, Setting};
 
@@ -135,24 +132,7 @@ pub fn measure(args: &DoorsArgs, runs: RunArgs) -> Result<PlanReport> {
     };
     compare_with_models(&mut report, &MODELS, |(_, _, of, plain)| needs(&[*of, *plain]));
     compare(&mut report, &CONTESTS, |(_, _, of, to, _)| needs(&[&[*of][..], *to].concat()));
-    let fronts = unique(args.fronts.iter().copied()).into_iter().filter(|door| door.missing().is_none());
-    let counted = fronts.map(|door| Ok((door, allocations::count(setting, door)?))).collect::<Result<Vec<_>>>()?;
-    // It does not depend on how long or how large anything was.
-    report.weak = None;
-    report.figure("allocations_per_io", most(&counted), None);
     Ok(report)
-}
-
-/// The most that any front needs; none where one could not be counted.
-fn most(counted: &[(Door, Option<f64>)]) -> Result<(f64, String), String> {
-    let all: Option<Vec<f64>> = counted.iter().map(|(_, calls)| *calls).collect();
-    let most = all.and_then(|all| all.into_iter().reduce(f64::max));
-    let each = counted.iter().filter_map(|(door, calls)| Some(format!("{} {:.4}", word(door), (*calls)?)));
-    let note = format!("{}; {}", SMALL.title(), each.collect::<Vec<_>>().join(", "));
-    most.map(|most| (most, note)).ok_or_else(|| {
-        "could not be measured: this system does not let a program count calls of a function (perf_event_open(2))"
-            .into()
-    })
 }
 
 fn notes(setting: &Setting) -> Vec<String> {
@@ -165,7 +145,6 @@ fn notes(setting: &Setting) -> Vec<String> {
         format!("Before, every server gave all bytes that were written, SHA-256 {}.", images.sha256),
         "vhost-user: libblkio's driver in this program, one virtqueue in shared memory, event indices, asleep until it is called; as a virtual machine, without its exits; the first and last 8 bytes of each read are compared. nbd: fio with libnbd, one connection. fuse: fio with io_uring and O_DIRECT on the file of the mount; fuse-uring: the same, and the server's requests come through io_uring too.".into(),
         "bare-cipher is no server but the cipher alone, on the processor of the servers, in memory that was just copied from where no cache holds it, as a server finds its data: as much at a time as is in flight, 256 KiB at most.".into(),
-        "Allocations are counted in servers inside this process: calls that take memory, of all threads of the server, while 4096 reads of 4 KiB are served; of up to four such counts the least, as tables grow with the most requests that were ever under way.".into(),
         setting.programs.versions(&["fio", "qemu-storage-daemon"]),
     ]
 }

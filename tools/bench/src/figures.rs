@@ -52,8 +52,6 @@ pub const ALL: &[Spec] = &[
     ratio("sweep", "best_over_itself_min", Higher, "By chance alone, the better of the two is {} times as fast as itself at its worst point."),
     ratio("sweep", "best_p99_over_itself_max", Lower, "By chance alone, the slowest hundredth of requests takes the better of the two {} times as long as itself at its worst point."),
     ratio("sweep", "auto_over_inline_1m_qd1", AtLeast(1.6), "One request of 1 MiB at a time is {} times as fast with helpers as inline alone."),
-    ratio("sweep", "inline_p99_loaded_over_idle", Lower, "Beside threads that use up the processors, the slowest hundredth of small reads takes {} times as long inline as without them."),
-    ratio("sweep", "queue_p99_loaded_over_idle", Lower, "Beside the same threads, it takes {} times as long through our imitation of dm-crypt's queues."),
 
     ratio("subblock", "shared_over_exclusive_xts", AtLeast(185.0), "Small writes side by side are {} times as fast as with one lock for the disk, with XTS on a slow medium; ext4 gained 185 times."),
     ratio("subblock", "shared_over_exclusive_cbc", Higher, "With CBC, which must rewrite whole sectors, they are {} times as fast."),
@@ -111,7 +109,6 @@ pub const ALL: &[Spec] = &[
     ratio("doors", "fuse_over_qsd_luks_1m", AtLeast(5.0), "Our mount is {} times as fast as that of qemu-storage-daemon: reads of 1 MiB."),
     ratio("doors", "fuse_uring_over_fuse_4k_qd32", Higher, "A mount whose requests come through io_uring is {} times as fast as one without: random reads of 4 KiB."),
     ratio("doors", "fuse_uring_over_fuse_1m", Higher, "A mount whose requests come through io_uring is {} times as fast as one without: reads of 1 MiB."),
-    units("doors", "allocations_per_io", AtMost(0.0), "allocations", "The front that needs most calls the allocator {} times for each read."),
 
     ratio("media", "onstack_over_memcpy", AtMost(1.10), "A request of 4 KiB on the stack takes {} times as long as a bare copy of its bytes."),
     ratio("media", "heap_over_onstack", Lower, "A request from the heap takes {} times as long as one on the stack."),
@@ -131,7 +128,6 @@ pub const ALL: &[Spec] = &[
     ratio("images", "create_from_cpu_over_nbdcopy_serve", AtMost(0.7), "Encrypting an image takes {} times the processor time of nbdcopy into a volume that cryptline serves."),
     units("images", "sparse_copy_seconds", Lower, "seconds", "An image of 100 GiB of holes and 100 MiB of data is encrypted in {} seconds."),
     units("images", "sparse_copy_mib", AtMost(110.0), "MiB", "The encrypted copy of that image takes {} MiB on the disk."),
-    ratio("images", "header_cut_points", AtLeast(1.0), "A share of {} of all crashes in the middle of a change of a header leaves the old passphrases or the new ones."),
 
     units("scale", "idle_mib", AtMost(14.0), "MiB", "An idle server of one export holds {} MiB of memory."),
     units("scale", "ready_256_exports_ms", AtMost(300.0), "ms", "A server of 256 exports greets its first client after {} ms."),
@@ -157,3 +153,23 @@ pub const ALL: &[Spec] = &[
     ratio("rbd", "rbd_512_write_over_plain", AtLeast(0.95), "Random writes of 512 bytes keep {} times the speed of a plain image."),
     ratio("rbd", "rbd_used_over_live_after_fstrim", AtMost(1.1), "After three quarters of a disk were discarded, its image takes {} times what is left."),
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_page_has_every_figure_of_every_plan_and_no_other() {
+        let page = include_str!("../../../docs/bench-json.md");
+        let sections = page.split("\n## Figures of `").skip(1).filter_map(|section| section.split_once('`'));
+        let figures = sections.flat_map(|(bench, section)| {
+            let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+            rows.map(move |(name, _)| (bench, name))
+        });
+        // Those of another program are none of this table.
+        let figures: BTreeSet<_> = figures.filter(|(bench, _)| *bench != "cargo xtask bench-python").collect();
+        assert_eq!(figures, ALL.iter().map(|spec| (spec.bench, spec.name)).collect());
+    }
+}

@@ -82,7 +82,7 @@ impl Images {
     }
 
     /// Opens an encrypted one in this process.
-    pub fn open(&self, version: LuksVersion) -> Result<Volume> {
+    fn open(&self, version: LuksVersion) -> Result<Volume> {
         let open = Open::new(self.luks(version)).direct(DirectMode::Off);
         Ok(open.passphrase(PASSPHRASE).open()?)
     }

@@ -84,7 +84,7 @@ const FUSE_HELPER: &str = "fusermount3";
 /// `Y` where the kernel passes requests of mounts through io_uring.
 const FUSE_URING: &str = "/sys/module/fuse/parameters/enable_uring";
 /// How long a server may keep silent.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Slower than this is no server but a way to hold us up, in bytes in a second.
 const RATE_MIN: u64 = 1 << 20;
 /// Reads of a check by a guest.

@@ -1,19 +1,8 @@
-//! Every block size, queue depth, direction and number of streams, by each dispatch mode, and what a busy machine does to
-//! latencies.
-//!
-//! ```text
-//! points   cipher × direction × streams × depth × block        by each mode
-//! loaded   one 4 KiB read at a time                            by each mode, alone and beside hogs
-//! ```
-//!
-//! Hogs are threads that use up the processors. The claim of the 2020 dm-devel thread: inline, the latency of a request
-//! stays near that of device and cipher, whatever else runs; through a queue it waits for a worker to get a processor.
+//! Every block size, queue depth, direction and number of streams, by each dispatch mode:
+//! cipher × direction × streams × depth × block.
 
 use std::fmt::Display;
-use std::hint::black_box;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use clap::Args;
@@ -36,8 +25,6 @@ const WARM_UP: Duration = Duration::from_millis(200);
 const BLOCK_MAX: u64 = 1 << 30;
 const DEPTH_MAX: u32 = 1024;
 const STREAMS_MAX: u32 = 256;
-/// More hogs than this for each processor say nothing more.
-const HOGS_MAX: usize = 64;
 /// Cores that the goal for one large request supposes to be idle, and its bytes.
 const IDLE_CORES: usize = 2;
 const LARGE: u32 = 1 << 20;
@@ -50,9 +37,7 @@ const IDLE: f64 = 0.05;
 Examples:
   cryptline-bench sweep --html sweep.html                  everything, in about 7 minutes
   cryptline-bench sweep --block-sizes 4k,1M --depths 1 --streams 1
-  cryptline-bench sweep --delay read=80us,write=20us
-
-The loaded part reads 4 KiB at a time while --hog threads use up the processors.")]
+  cryptline-bench sweep --delay read=80us,write=20us")]
 pub struct SweepArgs {
     /// Bytes in a request
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "4k,16k,64k,128k,256k,1M,4M", value_parser = size::parse)]
@@ -88,11 +73,6 @@ pub struct SweepArgs {
 
     #[command(flatten)]
     helpers: HelperArgs,
-
-    /// Threads that use up processor time in the loaded part; 0 leaves it out [default: one for
-    /// each processor]
-    #[arg(long, value_name = "N")]
-    hog: Option<usize>,
 }
 
 /// A checked [`SweepArgs`]: each value of a list once, in the order given.
@@ -102,7 +82,6 @@ struct Sweep {
     ciphers: Vec<CipherWord>,
     delay: Option<DelaySpec>,
     helpers: usize,
-    hogs: u32,
 }
 
 /// Setting at which each mode has its turn.
@@ -111,9 +90,6 @@ struct SweepPoint {
     /// In the list of ciphers.
     cipher: usize,
     shape: LoadShape,
-    hogs: u32,
-    /// Set if it is of the loaded part, alone or beside hogs.
-    is_alone_or_loaded: bool,
 }
 
 /// Measures.
@@ -144,7 +120,7 @@ pub fn measure(args: &SweepArgs, runs: RunArgs) -> Result<PlanReport> {
         let job =
             LoadJob { shape: row.shape, warm_up: WARM_UP, time: runs.time, start, latency: true, ..LoadJob::default() };
         let cipher = sweep.points[turn.row / modes].cipher;
-        beside_hogs(row.hogs, || load::run(&gates[cipher * modes + turn.row % modes], &job))
+        load::run(&gates[cipher * modes + turn.row % modes], &job)
     })?;
     sweep.compare(&mut report);
     Ok(report)
@@ -153,11 +129,6 @@ pub fn measure(args: &SweepArgs, runs: RunArgs) -> Result<PlanReport> {
 impl Sweep {
     /// Checks what was asked for.
     fn new(args: &SweepArgs, runs: &PlannedRuns) -> Result<Self> {
-        let hogs = args.hog.unwrap_or(cores());
-        let hogs_max = cores().saturating_mul(HOGS_MAX);
-        if hogs > hogs_max {
-            fail!("--hog {hogs}: use at most {hogs_max}");
-        }
         let count = |most: u32| {
             move |&count: &u32| match count {
                 count if count > 0 && count <= most => Ok(count),
@@ -175,7 +146,6 @@ impl Sweep {
                 .map(|spec| DelaySpec::from_str(spec).of(format_args!("--delay {spec}")))
                 .transpose()?,
             helpers: args.helpers.count()?,
-            hogs: u32::try_from(hogs)?,
         };
         let blocks = list("--block-sizes", &args.block_sizes, block)?;
         let depths = list("--depths", &args.depths, count(DEPTH_MAX))?;
@@ -188,7 +158,7 @@ impl Sweep {
                     for &depth in &depths {
                         points.extend(blocks.iter().map(|&block| {
                             let shape = LoadShape { direction, pattern: args.pattern, block, depth, streams };
-                            SweepPoint { cipher, shape, hogs: 0, is_alone_or_loaded: false }
+                            SweepPoint { cipher, shape }
                         }));
                     }
                 }
@@ -202,10 +172,6 @@ impl Sweep {
                 size::human(buffers)
             );
         }
-        if sweep.hogs > 0 {
-            let shape = LoadShape::new(DataDirection::Read, args.pattern, 4096, 1);
-            points.extend([0, sweep.hogs].map(|hogs| SweepPoint { cipher: 0, shape, hogs, is_alone_or_loaded: true }));
-        }
         Ok(Self { points, ..sweep })
     }
 
@@ -214,7 +180,6 @@ impl Sweep {
         let row = |point: &SweepPoint, mode: DispatchMode| Row {
             cipher: Some(self.ciphers[point.cipher].word().to_owned()),
             dispatch: Some(mode.to_string()),
-            hogs: point.hogs,
             ..Row::new(self.name(point, mode), point.shape)
         };
         self.points.iter().flat_map(|point| self.modes.iter().map(move |&mode| row(point, mode))).collect()
@@ -229,12 +194,7 @@ impl Sweep {
         if self.ciphers.len() > 1 {
             name = format!("{name}, {}", self.ciphers[point.cipher].word());
         }
-        let beside = match (point.is_alone_or_loaded, point.hogs) {
-            (false, _) => String::new(),
-            (true, 0) => ", without load".into(),
-            (true, hogs) => format!(", beside {hogs} busy threads"),
-        };
-        format!("{name}, {}{beside}", in_words(mode))
+        format!("{name}, {}", in_words(mode))
     }
 
     /// A volume of each cipher by each mode, all on one medium that is full of data.
@@ -254,7 +214,7 @@ impl Sweep {
 
     fn compare(&self, report: &mut PlanReport) {
         use DispatchMode::{Auto, Inline, Queue};
-        let points = || self.points.iter().filter(|point| !point.is_alone_or_loaded);
+        let points = || self.points.iter();
         let both = |point: &SweepPoint| vec![self.name(point, Inline), self.name(point, Queue)];
         let needs = "needs --dispatch inline,queue,auto";
         for (name, of) in [("auto_over_best_min", Quantity::Speed), ("auto_p99_over_best_max", Quantity::P99)] {
@@ -291,13 +251,6 @@ impl Sweep {
             needs,
             ..FigureSubject::default()
         });
-        for (name, mode) in [("inline_p99_loaded_over_idle", Inline), ("queue_p99_loaded_over_idle", Queue)] {
-            let part: Vec<_> = self.points.iter().filter(|point| point.is_alone_or_loaded).collect();
-            let pair = |part: &[&SweepPoint]| (self.name(part[1], mode), vec![self.name(part[0], mode)]);
-            let pairs = part.chunks_exact(2).map(pair).collect();
-            let needs = format!("needs --hog and --dispatch {mode}");
-            report.compare(&FigureSubject { name, of: Quantity::P99, pairs, needs, ..FigureSubject::default() });
-        }
     }
 
     fn notes(&self, args: &SweepArgs) -> Vec<String> {
@@ -308,7 +261,6 @@ impl Sweep {
             ),
             "A latency counts from the moment the stream wants the request, so it includes the time that requests of one stream wait for each other. Where a round has fewer than 100 requests, its p99 is its longest.".into(),
             format!("{} helpers; offsets are {}.", self.helpers, word(&args.pattern)),
-            "The threads beside which the loaded part runs belong to this program and have the same priority.".into(),
         ]
     }
 }
@@ -343,32 +295,6 @@ fn block(&bytes: &u64) -> Result<u32, String> {
     })
 }
 
-/// Does `work` while `count` threads use up as much processor time as they get.
-fn beside_hogs<T>(count: u32, work: impl FnOnce() -> T) -> T {
-    /// Ends the threads however `work` ends.
-    struct StopOnDrop<'a>(&'a AtomicBool);
-    impl Drop for StopOnDrop<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for _ in 0..count {
-            scope.spawn(|| {
-                let mut number = 1u64;
-                while !stop.load(Ordering::Relaxed) {
-                    for _ in 0..1000 {
-                        number = black_box(number.wrapping_mul(0x5851_f42d_4c95_7f2d));
-                    }
-                }
-            });
-        }
-        let _stop = StopOnDrop(&stop);
-        work()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -392,7 +318,7 @@ mod tests {
     fn without_options_every_point_of_the_goal_is_measured() {
         let sweep = sweep(&[]).expect("a plan");
         let rows = sweep.rows();
-        assert_eq!(rows.len(), (7 * 3 * 2 * 2 + 2) * 3);
+        assert_eq!(rows.len(), 7 * 3 * 2 * 2 * 3);
         let names: std::collections::BTreeSet<_> = rows.iter().map(|row| &row.name).collect();
         assert_eq!(names.len(), rows.len(), "no two have the same name");
         let blocks = rows.iter().map(|row| row.shape.block);
@@ -401,14 +327,7 @@ mod tests {
 
     #[test]
     fn each_axis_can_be_narrowed() {
-        let options = [
-            "--block-sizes=4k,64k,4k",
-            "--depths=1",
-            "--directions=write",
-            "--streams=2",
-            "--dispatch=auto",
-            "--hog=0",
-        ];
+        let options = ["--block-sizes=4k,64k,4k", "--depths=1", "--directions=write", "--streams=2", "--dispatch=auto"];
         let rows = sweep(&options).expect("a plan").rows();
         assert_eq!(rows.len(), 2);
         for row in rows {
@@ -432,7 +351,6 @@ mod tests {
             ("--size=0", "--size 0"),
             ("--size=1M", "does not fit"),
             ("--cipher=rot13", "--cipher rot13"),
-            ("--hog=100000", "--hog 100000"),
             ("--delay=soon", "--delay soon"),
             (helpers.as_str(), "--helpers"),
         ] {
@@ -442,12 +360,5 @@ mod tests {
         let greedy = ["--block-sizes=1G", "--depths=1024", "--streams=256", "--size=1G"];
         let error = sweep(&greedy).map(drop).expect_err("too much memory");
         assert!(error.to_string().contains("memory are free"), "{error}");
-    }
-
-    #[test]
-    fn hogs_end_with_the_work_they_disturb() {
-        assert_eq!(beside_hogs(3, || 7), 7);
-        let panicked = std::panic::catch_unwind(|| beside_hogs(1, || panic!("on purpose")));
-        assert!(panicked.is_err());
     }
 }

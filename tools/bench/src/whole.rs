@@ -1,9 +1,7 @@
 //! Cost of encrypting an image, and of decrypting one, beside the programs that people use for it.
 //!
 //! Each turn makes a new file, and ends when that is durable. Ours are checked first: what they have made has all bytes of
-//! the source. Beside that, changes of headers are cut off ([`cuts`]).
-
-mod cuts;
+//! the source.
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -48,8 +46,7 @@ Examples:
 Encrypts a raw image of random bytes with `cryptline create --from`, with `qemu-img convert` to LUKS1, with `nbdcopy` \
 into a volume that cryptline serves, and with `cryptsetup reencrypt` in place, and decrypts one with `cryptline copy`, in \
 turns with `cp`. Every turn makes a new file and ends when it is durable; targets that take a key derivation are made \
-before. Needs about four times --size in --dir, and for `cryptsetup reencrypt` root. Headers are also changed in memory, \
-and each change cut off wherever a crash could.
+before. Needs about four times --size in --dir, and for `cryptsetup reencrypt` root.
 
 Needs the Debian packages qemu-utils, libnbd-bin and cryptsetup-bin. What is missing is named, and its figures have no \
 value.")]
@@ -312,11 +309,6 @@ impl WholeBench {
         report.figure("sparse_copy_seconds", Ok((data / rate, String::new())), None);
         let mebibytes = f64::from(u32::try_from(self.sparse.get() >> 10)?) / 1024.0;
         report.figure("sparse_copy_mib", Ok((mebibytes, String::new())), None);
-        let cuts = cuts::count()?;
-        let note = format!("{} of {} survived", cuts.survived, cuts.tried);
-        // It does not depend on how long or how large anything was.
-        report.weak = None;
-        report.figure("header_cut_points", Ok((cuts.rate(), note)), None);
         Ok(())
     }
 
@@ -328,7 +320,6 @@ impl WholeBench {
             ),
             "cryptline writes LUKS2 (aes-xts-plain64, 512-bit key, 4096-byte sectors), qemu-img LUKS1 (512-byte sectors), which is all it has, into a target that was made before, so that its key derivation is not timed. Other key slots cost next to nothing. nbdcopy writes into a new, sparse file whose server runs already. cryptsetup changes a copy that was made before, in place, and keeps recovery points, which is more than a copy does.".into(),
             "The image that is nearly all holes has the speed of its data.".into(),
-            "Header cut points: changes of key slots, UUID, label and priority in memory, cut off after each write, with any of the sectors since the last flush. One is survived where the old passphrases open the volume, or the new ones.".into(),
             format!("Before, what cryptline had made was compared with the source, SHA-256 {}.", self.setting.images.sha256),
         ]
     }

@@ -11,7 +11,7 @@ mod sections;
 use std::io;
 use std::time::{Duration, UNIX_EPOCH};
 
-use cryptline_cli::cmd::completions::{self, Shell};
+use cryptline_cli::completions::{self, Shell};
 use cryptline_cli::verb::program;
 
 /// Shells and the names by which they find what completes a command line.

@@ -1,12 +1,11 @@
 //! Common ground of `attach`, `detach` and `devices`: which devices there are, and who serves them.
 //!
 //! ```text
-//! attach ─► server ─► state ◄─ devices, detach, recover
-//!    └─► background
+//! attach ─► background
+//!    └─► state ◄─ devices, detach, recover
 //! ```
 
 pub mod background;
 pub mod orphans;
-pub mod server;
 pub mod state;
 mod words;

@@ -1,11 +1,11 @@
 //! `attach`: the decrypted disk as a block device of this machine.
 
 mod recover;
+mod server;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Arg, Args, ValueEnum};
 use cryptline::Volume;
@@ -14,17 +14,18 @@ use cryptline_serve::device::AttachError;
 use cryptline_serve::{kernel_nbd, ublk};
 use rustix::thread::CapabilitySet;
 
+use self::server::AttachWanted;
 use crate::CliError;
 use crate::again::Starter;
 use crate::args::{KeyArgs, TableArgument, TargetArgs, choice};
 use crate::attached::background;
-use crate::attached::server::{self, AttachWanted};
 use crate::attached::state::AttachDriver;
 use crate::log::LogArgs;
 use crate::output::warn_of;
 use crate::serve::backend::{self, WorkingBackend};
 use crate::serve::front::check_queues;
 use crate::serve::options::StatsArgs;
+use crate::serve::passed::Passed;
 use crate::verb::{DEVICES, Group, Verb, Word, XDG};
 
 /// Largest number of queues that may be asked for.
@@ -32,7 +33,6 @@ const QUEUES_MAX: i64 = 64;
 /// A day.
 const TIMEOUT_MAX: u64 = 86400;
 
-/// `attach`.
 pub const VERB: Verb = Verb {
     name: "attach",
     words: &[Word::with("recover", "--recover")],
@@ -103,7 +103,6 @@ pub struct AttachArgs {
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = choice::of(backend::IO))]
     pub io: BackendChoice,
 
-    /// Options of the statistics.
     #[command(flatten)]
     pub statistics: StatsArgs,
 
@@ -111,7 +110,7 @@ pub struct AttachArgs {
     #[arg(short, long)]
     pub foreground: bool,
 
-    /// Options of the log there. In the background it has nobody to tell.
+    // In the background it has nobody to tell.
     #[command(flatten)]
     pub log: LogArgs,
 
@@ -119,10 +118,8 @@ pub struct AttachArgs {
     #[arg(long, hide = true, value_name = "DEVICE")]
     pub recover_device: Option<PathBuf>,
 
-    /// How to open the target.
     #[command(flatten)]
     pub volume: TargetArgs,
-    /// How to unlock it.
     #[command(flatten)]
     pub keys: KeyArgs,
 }
@@ -188,7 +185,9 @@ fn may_administer() -> bool {
 ///
 /// # Errors
 /// As [`open`]; exit code 4 where the device cannot be made.
-pub fn run(args: &AttachArgs) -> Result<ExitCode, CliError> {
+pub fn run(args: &mut AttachArgs) -> Result<ExitCode, CliError> {
+    args.statistics.make_absolute()?;
+    let args = &*args;
     if let (true, Some(device)) = (args.recover, &args.target) {
         return recover::run(Path::new(device), args.replace);
     }
@@ -207,29 +206,29 @@ fn attach(args: &AttachArgs, starter: &Starter) -> Result<ExitCode, CliError> {
         return background::start(arguments().collect());
     }
     server::be_an_io_flusher();
+    let passed = Passed::take(&args.volume, &args.keys, args.target.as_slice());
     let backend = WorkingBackend::probe(args.io)?;
     let target = args.target.as_deref().unwrap_or_default();
     // Who has a block device writes to it.
     let volume = args.volume.to_open(target, &args.keys)?.writes(true).open()?;
+    // No key is read from here on.
+    drop(passed);
     warn_of(volume.warnings());
     let source = &volume.info().source;
     check_queues(source, volume.gate(), args.queues.into(), "--queues")?;
     let is_secret = matches!(args.volume.table, Some(TableArgument::Line(_)));
     let wanted = AttachWanted {
+        args,
         driver,
-        queues: args.queues,
         block: args.block(&volume),
-        timeout: args.timeout.map(Duration::from_secs),
         backend: backend.choice,
         target: volume.info().source.clone(),
         arguments: if is_secret { Vec::new() } else { arguments().collect() },
         folder: std::env::current_dir().unwrap_or_default(),
         starter,
-        recover: args.recover_device.clone(),
-        statistics: &args.statistics,
         has_own_mounts,
     };
-    server::run(&volume, &wanted).map(|()| ExitCode::SUCCESS)
+    server::run(&volume, &wanted)
 }
 
 impl AttachArgs {

@@ -52,9 +52,6 @@ pub enum BttCommand {
 
 impl BttCommand {
     /// Runs one of them.
-    ///
-    /// # Errors
-    /// Message for the user, and exit code.
     pub fn run(&self) -> Result<(), CliError> {
         match self {
             Self::Create(args) => create::run(args),

@@ -32,7 +32,6 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const BEFORE: Duration = DAY;
 const DAYS_MAX: u64 = 36_500;
 
-/// `certs`.
 pub const VERB: Verb = Verb {
     name: "certs",
     group: Some(Group::Tools),

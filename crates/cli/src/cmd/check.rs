@@ -18,7 +18,6 @@ use crate::output::{for_shell, warn_of};
 use crate::verb::{Group, Verb, Word};
 use list::PassphraseList;
 
-/// `check`.
 pub const VERB: Verb = Verb {
     name: "check",
     words: &[
@@ -96,11 +95,9 @@ pub struct CheckArgs {
     #[arg(long, short = 'q', hide = true)]
     pub batch_mode: bool,
 
-    /// How to unlock it.
     #[command(flatten)]
     pub keys: KeyArgs,
 
-    /// By which tokens.
     #[command(flatten)]
     pub tokens: TokenArgs,
 }

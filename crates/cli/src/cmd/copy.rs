@@ -37,7 +37,6 @@ const ZEROES: &ChoiceWords<Zeroes> = &[
 /// Extensions in names of encrypted volumes.
 const ENCRYPTED: [&str; 3] = ["luks", "luks1", "luks2"];
 
-/// `copy`.
 pub const VERB: Verb = Verb {
     name: "copy",
     group: Some(Group::Volumes),
@@ -103,7 +102,6 @@ pub struct CopyArgs {
     #[arg(long)]
     pub force: bool,
 
-    /// How to copy.
     #[command(flatten)]
     pub how: How,
 
@@ -133,15 +131,12 @@ pub struct CopyArgs {
     #[arg(long, value_name = "WHAT", default_value = "encrypt", value_parser = choice::of(HOLES))]
     pub holes: Holes,
 
-    /// Key of the source.
     #[command(flatten)]
     pub keys: KeyArgs,
 
-    /// Tokens of the source.
     #[command(flatten)]
     pub tokens: TokenArgs,
 
-    /// The other side.
     #[command(flatten)]
     pub to: ToArgs,
 }
@@ -167,9 +162,6 @@ pub struct How {
 }
 
 /// Copies.
-///
-/// # Errors
-/// As the help says.
 pub fn run(args: &CopyArgs) -> Result<(), CliError> {
     let began = Instant::now();
     let output = pipe::is_meant(&args.destination).then(|| pipe::open(args)).transpose()?;

@@ -38,7 +38,6 @@ pub(super) const HOLES: &ChoiceWords<Holes> = &[
     ),
 ];
 
-/// `create`.
 pub const VERB: Verb = Verb {
     name: "create",
     group: Some(Group::Volumes),
@@ -110,7 +109,6 @@ pub struct CreateArgs {
     #[arg(long, value_name = "SRC", help_heading = "Source options")]
     pub from: Option<PathBuf>,
 
-    /// How to copy.
     #[command(flatten, next_help_heading = "Source options")]
     pub how: How,
 
@@ -123,7 +121,6 @@ pub struct CreateArgs {
     #[arg(long, value_name = "WHAT", default_value = "encrypt", value_parser = choice::of(HOLES), help_heading = "Source options")]
     pub holes: Holes,
 
-    /// Key of the source.
     #[command(flatten)]
     pub from_keys: FromArgs,
 
@@ -131,15 +128,11 @@ pub struct CreateArgs {
     #[arg(long)]
     pub preallocate: bool,
 
-    /// Options of the new volume.
     #[command(flatten)]
     pub volume: NewVolume,
 }
 
 /// Makes the volume.
-///
-/// # Errors
-/// As the help says.
 pub fn run(args: &CreateArgs) -> Result<(), CliError> {
     args.refuse_needed()?;
     if let Some(source) = &args.from {

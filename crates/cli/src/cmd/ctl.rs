@@ -16,7 +16,6 @@ use crate::verb::{Group, Verb};
 use add::ExportAddArgs;
 use connection::ControlConnection;
 
-/// `ctl`.
 pub const VERB: Verb = Verb {
     name: "ctl",
     group: Some(Group::Use),

@@ -20,7 +20,6 @@ use crate::attached::state::{self, AttachDriver, DeviceRecord, number_of};
 use crate::output::warn;
 use crate::verb::{DEVICES, Group, Verb, Word, XDG};
 
-/// `detach`.
 pub const VERB: Verb = Verb {
     name: "detach",
     words: &[Word::new("umount")],

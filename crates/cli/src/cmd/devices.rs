@@ -13,7 +13,6 @@ use crate::attached::state::{self, AttachDriver, DeviceRecord};
 use crate::output::print;
 use crate::verb::{DEVICES, Group, Verb, XDG};
 
-/// `devices`.
 pub const VERB: Verb = Verb {
     name: "devices",
     group: Some(Group::Use),

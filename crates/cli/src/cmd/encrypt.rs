@@ -11,7 +11,6 @@ use crate::CliError;
 use crate::args::{FromArgs, choice};
 use crate::verb::Verb;
 
-/// `encrypt`.
 pub const VERB: Verb = Verb {
     name: "encrypt",
     examples: "\
@@ -46,7 +45,6 @@ pub struct EncryptArgs {
     #[arg(long)]
     pub force: bool,
 
-    /// How to copy.
     #[command(flatten)]
     pub how: How,
 
@@ -62,15 +60,11 @@ pub struct EncryptArgs {
     #[arg(long, conflicts_with_all = ["volume_key_file", "header"])]
     pub resume: bool,
 
-    /// Options of the new volume.
     #[command(flatten)]
     pub volume: NewVolume,
 }
 
 /// Encrypts.
-///
-/// # Errors
-/// As the help says.
 pub fn run(args: EncryptArgs) -> Result<(), CliError> {
     let source = Target::parse(&args.source)?;
     let name = args.source.display();

@@ -76,9 +76,6 @@ pub enum HeaderCommand {
 
 impl HeaderCommand {
     /// Runs one of them.
-    ///
-    /// # Errors
-    /// Message for the user, and exit code.
     pub fn run(&self) -> Result<(), CliError> {
         match self {
             Self::Backup(args) => args.run(),

@@ -15,7 +15,6 @@ use crate::error::luks_advice;
 use crate::output::print_report;
 use crate::verb::{Group, Verb, Word};
 
-/// `info`.
 pub const VERB: Verb = Verb {
     name: "info",
     words: &[Word::with("zones", "--zones")],

@@ -91,9 +91,6 @@ pub enum KeyCommand {
 
 impl KeyCommand {
     /// Runs one of them.
-    ///
-    /// # Errors
-    /// Message for the user, and exit code.
     pub fn run(&self) -> Result<(), CliError> {
         match self {
             Self::Add(args) => args.run(),
@@ -152,7 +149,6 @@ pub struct ConfirmArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "New key options")]
 pub struct NewSlotArgs {
-    /// Its cost.
     #[command(flatten)]
     pub pbkdf: PbkdfArgs,
 
@@ -160,7 +156,6 @@ pub struct NewSlotArgs {
     #[arg(long, value_name = "NAME")]
     pub hash: Option<String>,
 
-    /// Encryption of the slot.
     #[command(flatten)]
     pub cipher: SlotCipherArgs,
 }

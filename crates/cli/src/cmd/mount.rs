@@ -51,7 +51,6 @@ const NO_HOLES: &str = "cannot be punched, though discards are allowed; --zeroes
 /// Lanes, unless something else is asked for: one for each core, and no more than this.
 const LANES_USUAL: usize = 4;
 
-/// `mount`.
 pub const VERB: Verb = Verb {
     name: "mount",
     group: Some(Group::Use),
@@ -98,10 +97,8 @@ pub struct MountArgs {
     #[arg(value_name = "TARGET... MOUNTPOINT", required = true, num_args = 1..)]
     pub paths: Vec<OsString>,
 
-    /// How to mount.
     #[command(flatten)]
     pub mount: MountOptions,
-    /// Options that all fronts share.
     #[command(flatten)]
     pub front: FrontArgs,
 }

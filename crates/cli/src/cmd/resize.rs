@@ -11,7 +11,6 @@ use crate::output::{say, warn_of};
 use crate::size;
 use crate::verb::{Group, LOCKS, Verb};
 
-/// `resize`.
 pub const VERB: Verb = Verb {
     name: "resize",
     group: Some(Group::Volumes),
@@ -44,7 +43,6 @@ thousands of places. Block devices, partitions and exports keep their own size."
 /// Whose, and how large.
 #[derive(Args, Debug)]
 pub struct ResizeArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -66,9 +64,6 @@ pub struct ResizeArgs {
 }
 
 /// Resizes.
-///
-/// # Errors
-/// As the help says.
 pub fn run(args: &ResizeArgs) -> Result<(), CliError> {
     let options = ResizeOptions { size: args.size, shrink: args.shrink, force: args.force };
     let header = args.accept_cipher.iter().cloned().fold(args.place.open(), Header::accept_cipher);

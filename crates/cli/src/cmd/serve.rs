@@ -56,7 +56,6 @@ const HOLES: &str = "sparse areas read as random data; add --zeroes detect to re
 /// How long clients may take to read their last replies when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// `serve`.
 pub const VERB: Verb = Verb {
     name: "serve",
     group: Some(Group::Use),
@@ -125,16 +124,12 @@ pub struct ServeArgs {
     #[arg(value_name = "TARGET")]
     pub targets: Vec<OsString>,
 
-    /// Where and how to serve.
     #[command(flatten)]
     pub server: ServerArgs,
-    /// In which process.
     #[command(flatten)]
     pub background: BackgroundArgs,
-    /// TLS.
     #[command(flatten)]
     pub tls: TlsArgs,
-    /// Options that every front has.
     #[command(flatten)]
     pub front: FrontArgs,
 }

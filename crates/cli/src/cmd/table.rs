@@ -10,7 +10,6 @@ use crate::args::{KeyArgs, TargetArgs};
 use crate::output::warn_of;
 use crate::verb::{Group, Verb};
 
-/// `table`.
 pub const VERB: Verb = Verb {
     name: "table",
     group: Some(Group::Volumes),
@@ -39,11 +38,9 @@ pub struct TableArgs {
     #[arg(long)]
     pub show_keys: bool,
 
-    /// How to open it.
     #[command(flatten)]
     pub options: TargetArgs,
 
-    /// How to unlock it.
     #[command(flatten)]
     pub keys: KeyArgs,
 }

@@ -5,7 +5,6 @@ use clap::{Args, Command};
 use crate::CliError;
 use crate::verb::{Group, Verb};
 
-/// `testing`.
 pub const VERB: Verb = Verb {
     name: "testing",
     group: Some(Group::Topics),

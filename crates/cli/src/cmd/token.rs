@@ -64,9 +64,6 @@ pub enum TokenCommand {
 
 impl TokenCommand {
     /// Runs one of them.
-    ///
-    /// # Errors
-    /// Message for the user, and exit code.
     pub fn run(&self) -> Result<(), CliError> {
         match self {
             Self::List(args) => args.run(),

@@ -16,7 +16,6 @@ use crate::verb::{Group, Verb};
 /// Longest line of statistics that is read, in bytes.
 const LINE_MAX: u64 = 4 << 20;
 
-/// `top`.
 pub const VERB: Verb = Verb {
     name: "top",
     group: Some(Group::Use),

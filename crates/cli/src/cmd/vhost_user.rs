@@ -40,7 +40,6 @@ const SERIAL_MAX: usize = 20;
 /// Answer that management tools ask for; the names are those of QEMU's vhost-user-blk schema.
 const CAPABILITIES: &str = "{\"type\":\"block\",\"features\":[\"read-only\",\"blk-file\"]}\n";
 
-/// `vhost-user`.
 pub const VERB: Verb = Verb {
     name: "vhost-user",
     group: Some(Group::Use),
@@ -80,13 +79,10 @@ pub struct VhostUserArgs {
     #[arg(value_name = "TARGET")]
     pub targets: Vec<OsString>,
 
-    /// Options of what machines connect to, and of what they see.
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// In which process.
     #[command(flatten)]
     pub background: BackgroundArgs,
-    /// Options that every front has.
     #[command(flatten)]
     pub front: FrontArgs,
 }

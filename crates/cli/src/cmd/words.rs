@@ -45,7 +45,6 @@ pub enum VerbWord {
 /// Settings of `config`.
 #[derive(Args, Debug)]
 pub struct ConfigArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -69,7 +68,6 @@ pub struct ConfigArgs {
 /// Target of the question.
 #[derive(Args, Debug)]
 pub struct IsLuksArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 

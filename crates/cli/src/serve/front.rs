@@ -28,14 +28,13 @@ use super::cleanup::Cleanup;
 use super::events;
 use super::memory;
 use super::metrics_socket::MetricsAddress;
-use super::notify::Notifier;
 use super::options::{FrontArgs, ProcessArgs};
 use super::parent::ParentProcess;
 use super::passed::Passed;
 use super::pidfile;
 use super::run::{Captive, RunCommand};
 use super::sandbox::{InForce, Needs, Sandbox, ServerRights};
-use super::signals::{self, Reload, Stopper};
+use super::signals::{Reload, Stopper};
 use super::volumes::Volumes;
 use crate::CliError;
 use crate::args::open;
@@ -70,7 +69,8 @@ impl ServedVolume {
         Ok(Self::over(name, volume, volume.gate_for_any_client()?, counts))
     }
 
-    fn over(name: String, volume: &Volume, gate: Gate, counts: bool) -> Self {
+    /// The same by a gate of the volume's for other clients.
+    pub fn over(name: String, volume: &Volume, gate: Gate, counts: bool) -> Self {
         Self { name, gate, info: volume.info().clone(), stats: ExportStats::new(counts) }
     }
 }
@@ -139,9 +139,7 @@ pub struct OpenedFront<'a> {
     sandbox: Sandbox,
     /// Input that --run's command may read.
     input: Stdio,
-    stop: StopHandle,
     stopper: Stopper,
-    manager: Arc<Notifier>,
 }
 
 /// A front without the rights that it no longer needs.
@@ -162,9 +160,7 @@ pub struct Entered<'a> {
     banner: Banner,
     /// Standard output is a terminal.
     is_read: bool,
-    stop: StopHandle,
     stopper: Stopper,
-    manager: Arc<Notifier>,
     /// Dropped last.
     _cleanup: Cleanup,
 }
@@ -219,10 +215,7 @@ impl<'a> BoundFront<'a> {
         // No key is read from here on.
         drop(self.keys);
         let cleanup = Cleanup::default();
-        let stop = StopHandle::new().map_err(|error| CliError::memory(error.to_string()))?;
-        let manager = Arc::new(Notifier::connect());
-        let stopper = Stopper::new(stop.clone(), Arc::clone(&manager));
-        signals::watch(stopper.clone(), cleanup.remover(), self.reload.take())?;
+        let stopper = Stopper::begin(&cleanup, self.reload.take())?;
         for volume in volumes.iter() {
             events::watch_latch(&volume.info.source, &volume.gate);
         }
@@ -235,9 +228,7 @@ impl<'a> BoundFront<'a> {
             backend: self.backend,
             sandbox: self.sandbox,
             input,
-            stop,
             stopper,
-            manager,
         })
     }
 
@@ -345,9 +336,7 @@ impl<'a> OpenedFront<'a> {
                 captive,
                 banner,
                 is_read,
-                stop: self.stop,
                 stopper: self.stopper,
-                manager: self.manager,
                 _cleanup: self.cleanup,
             }),
             Err(error) => {
@@ -388,20 +377,15 @@ impl Entered<'_> {
     /// volume has been flushed.
     pub fn serve(mut self, run: impl FnOnce(&StopHandle) -> Result<Flushed, CliError>) -> Result<ExitCode, CliError> {
         let flushed = self.say().and_then(|()| {
-            self.manager.ready();
-            tracing::info!(event = "ready", "clients can connect");
-            run(&self.stop)
+            self.stopper.ready(None, "clients can connect");
+            run(self.stopper.handle())
         });
         let status = self.captive.take().map_or(0, Captive::finish);
         let noun = self.banner.noun;
         let ended = flushed.and_then(|flushed| {
             flushed.map_err(|(name, fault)| CliError::device(self.volumes.lost(noun, &name, fault)))
         });
-        match &ended {
-            Ok(()) => self.stopper.tell_of_end(&format!("all {noun}s flushed"), status),
-            Err(error) => self.stopper.tell_of_end(&error.to_string(), error.exit_code()),
-        }
-        ended.map(|()| ExitCode::from(status))
+        self.stopper.ended(ended.map(|()| status), &format!("all {noun}s flushed"))
     }
 
     /// Says the rest of the banner on a terminal, and elsewhere that clients can connect. Standard output belongs to the client

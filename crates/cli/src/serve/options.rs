@@ -25,16 +25,12 @@ use crate::log::LogArgs;
 /// Options of what a front serves, and how, apart from its protocol.
 #[derive(Args, Debug)]
 pub struct FrontArgs {
-    /// How the server runs.
     #[command(flatten)]
     pub process: ProcessArgs,
-    /// Rights to give up.
     #[command(flatten)]
     pub sandbox: SandboxArgs,
-    /// How to open the targets.
     #[command(flatten)]
     pub volume: TargetArgs,
-    /// How to unlock them.
     #[command(flatten)]
     pub keys: KeyArgs,
 }
@@ -68,7 +64,6 @@ pub struct ProcessArgs {
     #[arg(long, value_name = "MICROSECONDS", default_value = "auto", value_parser = poll_time)]
     pub poll_us: PollTime,
 
-    /// Options of the statistics.
     #[command(flatten)]
     pub statistics: StatsArgs,
 
@@ -76,13 +71,12 @@ pub struct ProcessArgs {
     #[arg(short, long)]
     pub verbose: bool,
 
-    /// How.
     #[command(flatten)]
     pub log: LogArgs,
 }
 
 /// Options on telling what was done, and where.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Debug)]
 pub struct StatsArgs {
     /// Publish statistics as JSON lines on this Unix socket (see `cryptline top`)
     #[arg(long, value_name = "SOCKET")]

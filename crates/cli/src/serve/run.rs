@@ -12,6 +12,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::signals::Stopper;
 use crate::CliError;
+use crate::key_program::FOR_THIS_PROCESS;
 use crate::output::complain;
 
 /// As a shell has it for a command that SIGTERM has ended.
@@ -38,7 +39,7 @@ impl RunCommand {
         let mut shell = std::process::Command::new("sh");
         shell.arg("-c").arg(self.line).stdin(input);
         shell.envs(self.variables);
-        for ours in ["NOTIFY_SOCKET", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] {
+        for ours in FOR_THIS_PROCESS {
             shell.env_remove(ours);
         }
         let mut child: Child = shell.spawn().map_err(failed)?;

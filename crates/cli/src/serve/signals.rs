@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Instant;
@@ -18,12 +19,12 @@ use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 use signal_hook::low_level::{emulate_default_handler, signal_name};
 
-use super::cleanup::Remover;
+use super::cleanup::{Cleanup, Remover};
 use super::expiry::{self, Daily};
 use super::notify::Notifier;
 use crate::CliError;
 
-/// Ends the server, once, and tells the service manager.
+/// Steering of a server from its beginning to its word of the end: ends it, once, and tells the service manager and the log.
 #[derive(Clone)]
 pub struct Stopper {
     handle: StopHandle,
@@ -34,9 +35,31 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// For the server that `handle` stops.
-    pub fn new(handle: StopHandle, manager: Arc<Notifier>) -> Self {
-        Self { handle, manager, stopping: Arc::default(), signal: Arc::default() }
+    /// From now on SIGINT, SIGTERM, SIGHUP and SIGQUIT stop the server; a further one while it is
+    /// stopping removes what `cleanup` knows and ends the process by that signal. What our parent
+    /// had us ignore (`nohup`, a shell's background jobs) stays ignored.
+    ///
+    /// With `reload`, SIGHUP asks for that, unless it tells of the end of our terminal.
+    pub fn begin(cleanup: &Cleanup, reload: Option<Reload>) -> Result<Self, CliError> {
+        let stopper = Self {
+            handle: StopHandle::new().map_err(|error| CliError::memory(error.to_string()))?,
+            manager: Arc::new(Notifier::connect()),
+            stopping: Arc::default(),
+            signal: Arc::default(),
+        };
+        watch(stopper.clone(), cleanup.remover(), reload)?;
+        Ok(stopper)
+    }
+
+    /// Returns what stops the server.
+    pub fn handle(&self) -> &StopHandle {
+        &self.handle
+    }
+
+    /// Says that clients can come: to the service manager and, as `message`, to the log.
+    pub fn ready(&self, device: Option<&str>, message: &str) {
+        self.manager.ready();
+        tracing::info!(event = "ready", device, "{message}");
     }
 
     /// `false` where the server had been asked before.
@@ -49,15 +72,20 @@ impl Stopper {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Tells that the server has ended: what the signal was, if one was the first to ask for it, what has become of the last
-    /// flush, and with which code the process ends.
-    pub fn tell_of_end(&self, flushed: &str, exit_code: u8) {
+    /// Logs that the server has ended: what the signal was, if one was the first to ask for it, what has become of the last
+    /// flush, which is `well` or an error, and the code with which the process ends, and which is returned.
+    pub fn ended(&self, ended: Result<u8, CliError>, well: &str) -> Result<ExitCode, CliError> {
+        let (flushed, exit_code) = match &ended {
+            Ok(code) => (well.to_owned(), *code),
+            Err(error) => (error.to_string(), error.exit_code()),
+        };
         let signal = signal_name(self.signal.load(Ordering::SeqCst));
         let by = signal.map(|name| format!(" by {name}")).unwrap_or_default();
         tracing::info!(event = "stopped", signal, exit_code, "stopped{by}; {flushed}");
+        ended.map(ExitCode::from)
     }
 
-    /// The same; does something else first.
+    /// As [`stop`](Self::stop); does something else first.
     fn stop_after(&self, first: impl FnOnce()) -> bool {
         if self.stopping.swap(true, Ordering::SeqCst) {
             return false;
@@ -72,12 +100,8 @@ impl Stopper {
 /// Action that SIGHUP asks for, where it does not stop the server.
 pub type Reload = Box<dyn FnMut() + Send>;
 
-/// From now on SIGINT, SIGTERM, SIGHUP and SIGQUIT stop the server; a further one while it is
-/// stopping removes what `remover` knows and ends the process by that signal. What our parent
-/// had us ignore (`nohup`, a shell's background jobs) stays ignored.
-///
-/// With `reload`, SIGHUP asks for that, unless it tells of the end of our terminal.
-pub fn watch(stopper: Stopper, remover: Remover, mut reload: Option<Reload>) -> Result<(), CliError> {
+/// Carries out signals on a thread of its own.
+fn watch(stopper: Stopper, remover: Remover, mut reload: Option<Reload>) -> Result<(), CliError> {
     let ignored = ignored_signals();
     let wanted = [SIGINT, SIGTERM, SIGHUP, SIGQUIT].into_iter().filter(|&signal| !is_set(ignored, signal));
     let mut signals = WatchedSignals::new(wanted).map_err(cannot_handle)?;

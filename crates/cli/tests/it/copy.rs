@@ -7,25 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::below::TIMEOUT;
 use crate::common::*;
+use crate::server::noise;
 use cryptline_testkit::peer::{BackgroundProgram, Run};
 use rustix::process::Signal;
 
-const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
-const TIMEOUT: Duration = Duration::from_secs(120);
 const MIB: usize = 1 << 20;
-
-/// Bytes that do not repeat.
-fn noise(len: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let words = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.flatten().take(len).collect()
-}
 
 fn allocated(path: &Path) -> u64 {
     fs::metadata(path).expect("it is there").blocks() * 512
@@ -41,15 +29,6 @@ fn create_command(folder: &Folder) -> Command {
         .arg(folder.key())
         .args(CHEAP);
     command
-}
-
-/// Returns what is in the folder besides the key.
-fn files(folder: &Folder) -> Vec<String> {
-    let entries = fs::read_dir(folder.root()).expect("a folder");
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<_> = names.filter(|name| name != "key").collect();
-    names.sort();
-    names
 }
 
 /// A copy of standard input, which goes on until its other end is closed.
@@ -72,8 +51,7 @@ fn end(mut process: BackgroundProgram) -> Run {
 fn unfinished(folder: &Folder, least: u64) -> PathBuf {
     let begin = Instant::now();
     loop {
-        let found = files(folder).into_iter().find(|name| name.starts_with(".cryptline-"));
-        if let Some(path) = found.map(|name| folder.path(&name))
+        if let Some(path) = folder.drafts().first().map(|name| folder.path(name))
             && fs::metadata(&path).is_ok_and(|found| found.blocks() * 512 >= least)
         {
             return path;
@@ -94,7 +72,7 @@ fn signal_ends_it_with_one_line_and_leaves_nothing() {
         let ended = end(process);
         drop(writer);
         refused(ended, 4, "stopped; nothing was kept");
-        assert_eq!(files(&folder), [""; 0]);
+        assert_eq!(folder.files(), [""; 0]);
     }
     // What is there already keeps a part.
     let luks = folder.luks2();

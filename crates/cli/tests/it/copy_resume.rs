@@ -22,9 +22,8 @@ fn killed_at_any_moment_the_next_run_ends_in_the_same_bytes() {
     bytes[9 << 20..21 << 20].fill(0);
     fs::write(&raw, &bytes).unwrap();
     let key = format!("--key-file={}", folder.key().display());
-    let cheap = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
     let made = ["create", luks.to_str().unwrap(), "--from", raw.to_str().unwrap(), &key];
-    cryptline([&made[..], &cheap].concat()).success();
+    cryptline([&made[..], &CHEAP].concat()).success();
     for (source, options) in [(&raw, &[][..]), (&luks, &[&*key][..])] {
         let out = folder.path("out");
         let mut copy = command();
@@ -37,7 +36,7 @@ fn killed_at_any_moment_the_next_run_ends_in_the_same_bytes() {
         let out = folder.path("out");
         let mut create = command();
         create.arg("create").arg(&out).arg("--from").arg(&raw);
-        create.args(["--resume", &key]).args(options).args(cheap);
+        create.args(["--resume", &key]).args(options).args(CHEAP);
         killed_until_marked(&folder, &create, &|| {
             let clear = folder.path("clear");
             cryptline(["copy", out.to_str().unwrap(), clear.to_str().unwrap(), &key]).success();

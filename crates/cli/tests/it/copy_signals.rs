@@ -9,25 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::below::TIMEOUT;
 use crate::common::*;
+use crate::server::text;
 use cryptline_testkit::peer::BackgroundProgram;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
 
-const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
 /// Beginning of a request, once a client and its server have agreed.
 const REQUEST: [u8; 4] = 0x2560_9513_u32.to_be_bytes();
-const TIMEOUT: Duration = Duration::from_secs(120);
-
-fn text(path: &Path) -> String {
-    path.to_str().expect("it is text").to_owned()
-}
-
-fn drafts(folder: &Folder) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder.root()).expect("a folder");
-    let paths = entries.map(|entry| entry.expect("an entry").path());
-    paths.filter(|path| text(path).contains("/.cryptline-")).collect()
-}
 
 #[test]
 fn signal_while_the_key_is_awaited_leaves_nothing() {
@@ -42,12 +32,12 @@ fn signal_while_the_key_is_awaited_leaves_nothing() {
         let mut process = BackgroundProgram::spawn(&mut create);
         // Opens once the other end is, for which the program then waits.
         let writer = fs::File::options().write(true).open(&key).expect("a pipe");
-        assert_eq!(drafts(&folder).len(), 1);
+        assert_eq!(folder.drafts().len(), 1);
         process.signal(signal);
         let ended = process.wait(TIMEOUT).expect("it still runs");
         drop(writer);
         assert_eq!(ended.signal(), Some(signal.as_raw()), "{ended}");
-        assert_eq!(drafts(&folder), [""; 0].map(PathBuf::from));
+        assert_eq!(folder.drafts(), [""; 0]);
         assert!(!folder.path("new.luks").exists());
     }
 }
@@ -110,7 +100,7 @@ fn end_by_two_signals<'a>(made: usize, copy: impl FnOnce(&'static str) -> Vec<&'
     program.current_dir(folder.root()).args(copy(uri));
     // It asks what of the disk is a hole, and waits for nothing else meanwhile.
     let mut process = BackgroundProgram::spawn(&mut program).wait_until(TIMEOUT, || is_asked.load(Ordering::Relaxed));
-    assert_eq!(drafts(&folder).len(), made);
+    assert_eq!(folder.drafts().len(), made);
     process.signal(Signal::INT);
     let begin = Instant::now();
     // One that comes before the other was taken is the same one.
@@ -122,7 +112,7 @@ fn end_by_two_signals<'a>(made: usize, copy: impl FnOnce(&'static str) -> Vec<&'
         process.signal(Signal::INT);
     };
     assert_eq!(ended.signal(), Some(Signal::INT.as_raw()), "{ended}");
-    assert_eq!(drafts(&folder), [""; 0].map(PathBuf::from));
+    assert_eq!(folder.drafts(), [""; 0]);
     assert!(!folder.path("out.raw").exists());
     drop(server);
 }

@@ -9,9 +9,9 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use crate::server::{READY, cryptline, noise, run, text};
+use crate::common::{CHEAP, Folder};
+use crate::server::{READY, cryptline, noise, ready, run, text};
 use cryptline_testkit::peer::{self, BackgroundProgram, Peer, Run};
 use rustix::io::Errno;
 use tempfile::TempDir;
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 const SIZE: u64 = 16 << 20;
 
 /// Tells if this machine lets us mount; where not, that is said.
-fn can_mount() -> bool {
+pub fn can_mount() -> bool {
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
     if let Err(error) = device {
         peer::skip(&format!("/dev/fuse cannot be used: {error}"));
@@ -63,16 +63,8 @@ impl Disk {
     fn over(folder: TempDir, target: &str, point: &Path, options: &[&str]) -> Self {
         let mut command = cryptline(["mount", "--foreground", target]);
         command.arg(point).args(["--name", "disk"]).args(options);
-        let mut server = BackgroundProgram::spawn(&mut command);
         let file = if point.is_dir() { point.join("disk") } else { point.to_owned() };
-        let deadline = Instant::now() + READY;
-        while !server.stdout_text().contains("\nready:") {
-            let ended = server.wait(Duration::from_millis(10)).is_some();
-            if ended || Instant::now() > deadline {
-                panic!("no mount:\n{}", server.collect());
-            }
-        }
-        Self { folder, server: Some(server), file }
+        Self { folder, server: Some(ready(&mut command)), file }
     }
 
     fn path(&self, name: &str) -> String {
@@ -129,14 +121,9 @@ fn check_bytes(options: &[&str]) {
     if !can_mount() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| text(&folder.path().join(name));
-    let (image, key, clear) = (path("image"), path("key"), path("clear"));
-    fs::write(&key, "pass phrase").expect("a key");
+    let folder = Folder::new();
+    let [image, key, clear] = [folder.luks2(), folder.key(), folder.path("clear")].map(|path| text(&path));
     fs::write(&clear, noise(4 << 20)).expect("a text");
-    let cost = ["--pbkdf-force-iterations=4", "--pbkdf-memory=32"];
-    let create = ["create", &image, "--size=20M", "--key-file", &key];
-    run(create.into_iter().chain(cost)).success();
     let with = |more: &[&'static str]| [&["--key-file", key.as_str()], options, more].concat();
     let disk = Disk::mount(&image, &with(&[])).expect("as above");
     let (from, to) = (format!("if={clear}"), format!("of={}", disk.file()));
@@ -355,20 +342,12 @@ fn several_disks_are_files_of_one_folder() {
     if !can_mount() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| text(&folder.path().join(name));
+    let folder = Folder::new();
     for place in ["one", "two", "mnt"] {
-        fs::create_dir(path(place)).expect("a folder");
+        fs::create_dir(folder.path(place)).expect("a folder");
     }
-    let (point, key) = (path("mnt"), path("key"));
-    let images = [path("one/image"), path("two/image")];
-    fs::write(&key, "pass phrase").expect("a key");
-    for image in &images {
-        let cost = ["--pbkdf-force-iterations=4", "--pbkdf-memory=32"];
-        let create = ["create", image, "--size=20M", "--key-file", &key];
-        run(create.into_iter().chain(cost)).success();
-    }
-    let [one, two] = &images;
+    let (point, key) = (text(&folder.path("mnt")), text(&folder.key()));
+    let [one, two] = &["one/image", "two/image"].map(|name| text(&folder.create(name, &CHEAP)));
     for round in 0..2 {
         run(["mount", one, two, &point, "--key-file", &key]).success();
         let mut names: Vec<_> = fs::read_dir(&point)
@@ -451,38 +430,6 @@ fn user_namespace_needs_no_helper() {
     let outside = fs::metadata(&point).expect("a folder").dev();
     let above = fs::metadata(folder.path().parent().expect("a parent")).expect("a folder");
     assert_eq!(outside, above.dev(), "nothing was mounted out here");
-}
-
-#[test]
-fn what_cannot_be_mounted_is_refused_in_one_line_with_the_next_step() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| text(&folder.path().join(name));
-    fs::create_dir(path("full")).expect("a folder");
-    fs::write(path("full/file"), "x").expect("a file");
-    fs::create_dir(path("empty")).expect("a folder");
-    for (arguments, next) in [
-        ("ram:1M", "MOUNTPOINT"),
-        ("ram:1M @/none", "make a folder"),
-        ("ram:1M @/full", "use an empty one"),
-        ("ram:1M /dev/null", "use an empty folder"),
-        ("@/full/file @/full/file", "that is the target"),
-        ("ram:1M ram:2M @/full/file", "need an empty folder"),
-        ("ram:1M @/empty --name=a --name=b", "one for each"),
-        ("ram:1M @/empty --pidfile=@/empty/pid", "choose a path outside"),
-        ("ram:1M @/full/file --stats=@/full/../full/file", "choose a path outside"),
-        ("ram:1M @/empty --name=a/b", "without a slash"),
-        ("--table=0 @/empty", "use --table - or"),
-    ] {
-        let mut command = cryptline(["mount"]);
-        let arguments = arguments.split(' ').map(|it| it.replace('@', &text(folder.path())));
-        let refused = peer::run(command.args(arguments), READY).exited_with(1);
-        let said = refused.stderr_text();
-        assert!(said.lines().count() == 1 && said.contains(next), "{refused}");
-    }
-    let refused = run(["umount", &path("empty")]).exited_with(4);
-    assert!(refused.stderr_text().contains("no volume is mounted"), "{refused}");
-    let refused = run(["umount", &path("none")]);
-    assert_eq!(refused.status.code(), Some(4), "{refused}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod lock;
 mod promises;
 mod served;
 
+use crate::below::{self, TIMEOUT, create};
 use crate::common;
 use crate::load;
 use crate::server;
@@ -19,11 +20,9 @@ use std::time::{Duration, Instant};
 use crate::common::{Folder, PASSPHRASE, cryptline, refused};
 use crate::server::{Server, noise, text, wait_until};
 use cryptline_testkit::ceph::Ceph;
-use cryptline_testkit::peer::{self, Peer, Run, run};
+use cryptline_testkit::peer::{self, Peer, run};
 use rustix::process::Signal;
 
-const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
-const TIMEOUT: Duration = Duration::from_secs(120);
 const MIB: usize = 1 << 20;
 
 /// Ceph's own encryption: `read|write CONF IMAGE FORMAT PASSPHRASE FILE OFFSET LENGTH`.
@@ -86,16 +85,8 @@ fn make_image(ceph: &Ceph, image: &str, size: &str) {
     ceph.rbd(["create", "--size", size, &spec]).success();
 }
 
-fn create(folder: &Folder, target: &str, options: &[&str]) -> Run {
-    let mut command = common::command();
-    command.args(["create", target, "--key-file"]).arg(folder.key());
-    run(command.args(CHEAP).args(options), TIMEOUT)
-}
-
 fn serve(target: &str, folder: &Folder, options: &[&str]) -> Server {
-    let key = text(&folder.key());
-    let arguments = [target, "--key-file", &key].into_iter();
-    Server::start(arguments.chain(options.iter().copied()))
+    below::serve(target, &text(&folder.key()), options)
 }
 
 /// Reads, or writes, at 1 MiB of the clear disk by Ceph's own encryption.

@@ -96,23 +96,6 @@ fn lines_until_all_is_counted(reader: &mut BufReader<UnixStream>) -> f64 {
 }
 
 #[test]
-fn one_reader_too_many_is_sent_away_and_clients_do_not_notice() {
-    let Some(nbdinfo) = peer::require("nbdinfo") else {
-        return;
-    };
-    let measured = Measured::start();
-    let silent: Vec<_> = (0..20).map(|_| UnixStream::connect(&measured.socket)).collect();
-    // The places are taken: one more is closed at once.
-    let mut one_more = measured.connect();
-    let mut line = String::new();
-    assert_eq!(one_more.read_line(&mut line).unwrap_or(0), 0, "{line}");
-    nbdinfo.run(["--size", &measured.server.uri]).success();
-    drop(silent);
-    wait_until("there is room again", || measured.connect().read_line(&mut line).is_ok_and(|length| length > 0));
-    measured.server.stop();
-}
-
-#[test]
 fn top_tells_servers_apart() {
     let (one, other) = (Measured::start(), Measured::start());
     let both = [&*one.socket, &*other.socket];

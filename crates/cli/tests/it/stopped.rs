@@ -7,6 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use crate::below::TIMEOUT;
+use crate::common::CHEAP;
+use crate::mount::can_mount;
 use crate::server::{Disk, READY, Server, cryptline, run, socket_of, text, wait_until};
 use cryptline_testkit::nudged::Nudged;
 use cryptline_testkit::peer::{self, BackgroundProgram};
@@ -104,10 +106,7 @@ fn said(nudged: &Nudged, socket: &str, words: [&[u8]; 2]) -> Vec<u8> {
 
 #[test]
 fn mounted_disk_is_written_and_ended_while_its_server_is_stopped_and_goes_on() {
-    if fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err()
-        || !rustix::process::geteuid().is_root() && peer::require("fusermount3").is_none()
-    {
-        peer::skip("/dev/fuse cannot be used");
+    if !can_mount() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
@@ -150,8 +149,7 @@ fn what_takes_long_ends_as_ever_though_it_is_stopped_and_goes_on() {
     let pki = Pki::new(&openssl);
     let [made, clear, again, socket] = ["made", "clear-again", "from-server", "below"].map(|name| disk.path(name));
     let key = ["--key-file", &disk.key];
-    let cheap = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
-    nudge(&[&["create", &made, "--from", &disk.clear, "--verify"][..], &key, &cheap].concat());
+    nudge(&[&["create", &made, "--from", &disk.clear, "--verify"][..], &key, &CHEAP].concat());
     nudge(&[&["key", "add", &made, "--new-key-file", &disk.clear, "--new-keyfile-size=32"][..], &key].concat());
     nudge(&[&["copy", &made, &clear, "--verify"][..], &key].concat());
     let written = fs::read(&disk.clear).expect("a clear text");

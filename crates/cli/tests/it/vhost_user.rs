@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::common::Folder;
 use crate::server::{READY, cryptline, run, text, value};
 use cryptline_testkit::peer::BackgroundProgram;
 use vhost::{Asked, Driver};
@@ -28,13 +29,6 @@ fn ask(mut stream: &UnixStream, request: u32) -> u64 {
 const GET_FEATURES: u32 = 1;
 const GET_QUEUE_NUM: u32 = 17;
 const READ_ONLY: u64 = 1 << 5;
-
-#[test]
-fn capabilities_are_those_that_management_tools_look_for() {
-    let said = run(["vhost-user", "--print-capabilities"]).success();
-    let expected = "{\"type\":\"block\",\"features\":[\"read-only\",\"blk-file\"]}\n";
-    assert_eq!(said.stdout_text(), expected);
-}
 
 #[test]
 fn each_target_has_its_socket_until_the_end() {
@@ -77,27 +71,6 @@ fn inherited_connection_is_served_until_it_is_closed() {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused_before_anything_is_opened() {
-    let said = |arguments: &[&str], code| {
-        let all = ["vhost-user"].iter().chain(arguments).copied();
-        run(all).exited_with(code).stderr_text()
-    };
-    let twice = ["ram:1M", "--socket-path", "/a", "--socket-path", "/b"];
-    let refused = said(&twice, 1);
-    assert!(refused.contains("--socket-path is given 2 times for 1 disks"), "{refused}");
-    let refused = said(&["ram:1M", "--fd", "99"], 1);
-    assert!(refused.contains("--fd 99"), "{refused}");
-    for serial in ["longer than twenty bytes", "two\nlines", "\u{e4}"] {
-        let refused = said(&["ram:1M", "--serial", serial], 1);
-        assert!(refused.contains("20 ASCII characters"), "{refused}");
-    }
-    for size in ["0", "2", "100", "65536", "-4", "many"] {
-        let refused = said(&["ram:1M", &format!("--queue-size={size}")], 1);
-        assert!(refused.contains("power of two from 4 to 32768"), "{refused}");
-    }
-}
-
-#[test]
 fn descriptor_that_no_machine_can_be_at_is_refused() {
     let program = env!("CARGO_BIN_EXE_cryptline");
     let refused = |first: Stdio, why: &str| {
@@ -116,19 +89,6 @@ fn descriptor_that_no_machine_can_be_at_is_refused() {
     refused(OwnedFd::from(tcp).into(), "not a Unix stream socket");
 }
 
-#[test]
-fn queue_size_is_told_to_whoever_starts_the_machine() {
-    let folder = tempfile::tempdir().unwrap();
-    let socket = text(&folder.path().join("socket"));
-    let arguments = ["vhost-user", "ram:1M", "--queue-size", "256", "--socket-path", &socket, "-v"];
-    let process = BackgroundProgram::spawn(&mut cryptline(arguments));
-    let process = process.wait_for_socket(Path::new(&socket), READY);
-    let said = process.stop().success().stderr_text();
-    for hint in [",num-queues=1,queue-size=256", "queues='1' queue_size='256'", ",num_queues=1,queue_size=256"] {
-        assert!(said.contains(hint), "{said}");
-    }
-}
-
 fn asked(kind: u32, to_device: &[u8], to_driver: u64) -> Asked<'_> {
     Asked { kind, sector: 0, to_device, to_driver }
 }
@@ -138,13 +98,9 @@ fn machine_finds_the_name_that_was_chosen_and_a_disk_that_takes_no_write() {
     const READ: u32 = 0;
     const WRITE: u32 = 1;
     const NAME: u32 = 8;
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| text(&folder.path().join(name));
-    let [image, key, socket, stats] = ["image", "key", "socket", "stats"].map(path);
-    std::fs::write(&key, "pass phrase").unwrap();
-    let cost = ["--pbkdf-force-iterations=4", "--pbkdf-memory=32"];
-    let create = ["create", &image, "--size=20M", "--key-file", &key];
-    run(create.into_iter().chain(cost)).success();
+    let folder = Folder::new();
+    let places = [folder.luks2(), folder.key(), folder.path("socket"), folder.path("stats")];
+    let [image, key, socket, stats] = places.map(|path| text(&path));
     let arguments = [
         &["vhost-user", &image, "--key-file", &key][..],
         &["--socket-path", &socket, "--stats", &stats],

@@ -33,155 +33,6 @@ const SUBBLOCK: [&str; 6] = ["subblock", "--size=8M", "--runs=1", "--seconds=0.2
 const ZONED: [&str; 5] = ["zoned", "--size=1M", "--runs=2", "--seconds=0.001", "--pool=3"];
 const MEDIA: [&str; 3] = ["media", "--size=1M", "--runs=3"];
 
-/// The figures of each plan. A name is for ever: whoever compares reports of years finds them by it.
-const FIGURES: [(&str, &[&str]); 11] = [
-    (
-        "inline",
-        &[
-            "inline_over_plain_null",
-            "queue_over_plain_null",
-            "inline_over_queue_aes",
-            "inline_over_model",
-            "of_model_inproc_4k",
-        ],
-    ),
-    (
-        "sweep",
-        &[
-            "auto_over_best_min",
-            "auto_p99_over_best_max",
-            "best_over_itself_min",
-            "best_p99_over_itself_max",
-            "auto_over_inline_1m_qd1",
-            "inline_p99_loaded_over_idle",
-            "queue_p99_loaded_over_idle",
-        ],
-    ),
-    ("subblock", &["shared_over_exclusive_xts", "shared_over_exclusive_cbc", "aligned_cost_of_locking"]),
-    (
-        "peers",
-        &[
-            "encrypted_over_plain_nbd_4k",
-            "encrypted_over_plain_nbd_128k",
-            "encrypted_over_plain_nbd_1m",
-            "encrypted_over_plain_nbd_1m_write",
-            "of_model_nbd_4k_qd32",
-            "of_model_nbd_4k_qd1",
-            "of_model_nbd_4k_write",
-            "of_model_nbd_128k",
-            "of_model_nbd_1m_read",
-            "of_model_nbd_1m_write",
-            "over_best_peer_4k_randread",
-            "p99_over_best_peer_4k_randread",
-            "over_qemu_1m_read",
-            "over_nbdkit_luks_4k_qd1",
-            "over_nbdkit_plain_4k_qd1",
-            "p50_over_nbdkit_plain_4k_qd1",
-            "cpu_over_nbdkit_luks_4k_qd1",
-            "cpu_asleep_over_nbdkit_luks_4k_qd1",
-            "over_nbdkit_plain_128k",
-            "over_nbdkit_plain_1m",
-            "over_nbdkit_plain_1m_write",
-            "over_nbdkit_plain_4k_randwrite",
-            "nbd_chain_over_plain_128k",
-            "nbd_chain_over_nbdkit_luks_4k_qd32",
-        ],
-    ),
-    (
-        "doors",
-        &[
-            "vhost_over_qsd_luks_4k_qd32",
-            "vhost_over_qsd_luks_128k",
-            "vhost_encrypted_over_plain_4k_qd32",
-            "vhost_encrypted_over_plain_128k",
-            "of_model_vhost_4k_qd32",
-            "of_model_vhost_4k_qd1",
-            "of_model_vhost_128k",
-            "of_model_fuse_4k_qd32",
-            "of_model_fuse_1m",
-            "vhost_over_nbd_4k_qd1",
-            "fuse_over_qsd_luks_4k_qd32",
-            "fuse_over_qsd_luks_1m",
-            "fuse_uring_over_fuse_4k_qd32",
-            "fuse_uring_over_fuse_1m",
-            "allocations_per_io",
-        ],
-    ),
-    ("media", &["onstack_over_memcpy", "heap_over_onstack", "btt_write_over_plain", "allocations_per_io"]),
-    (
-        "zoned",
-        &[
-            "encrypted_over_plain_zoned_4k_qd1",
-            "encrypted_over_plain_zoned_128k_qd16",
-            "inline_over_resequenced_pool",
-            "auto_over_resequenced_pool",
-        ],
-    ),
-    (
-        "images",
-        &[
-            "create_from_over_cp",
-            "create_from_over_nbdcopy_serve",
-            "create_from_over_qemu_img_luks",
-            "create_from_over_cryptsetup_reencrypt",
-            "copy_out_over_cp",
-            "create_from_cpu_over_nbdcopy_serve",
-            "sparse_copy_seconds",
-            "sparse_copy_mib",
-            "header_cut_points",
-        ],
-    ),
-    (
-        "scale",
-        &[
-            "idle_mib",
-            "ready_256_exports_ms",
-            "export_time_1000_over_256",
-            "export_kib",
-            "export_descriptors",
-            "possible_client_kib",
-            "possible_client_descriptors",
-            "idle_client_kib",
-            "idle_client_descriptors",
-            "idle_1000_clients_cpu_ms",
-            "connections_8_over_1",
-            "vhost_queues_4_over_1",
-            "sparse_ready_over_small",
-            "sparse_extents_ms",
-            "sparse_growth_ms",
-            "opening_ms",
-        ],
-    ),
-    (
-        "rbd",
-        &[
-            "rbd_over_librbd_luks2_4k_qd32",
-            "rbd_over_librbd_luks2_1m_write",
-            "rbd_encrypted_over_raw_4k_qd32",
-            "rbd_added_cpu_over_librbd_luks2",
-            "rbd_512_write_over_plain",
-            "rbd_used_over_live_after_fstrim",
-        ],
-    ),
-    (
-        "busy",
-        &[
-            "busy_p99_inline_over_queue",
-            "busy_p99_inline_over_nbdkit",
-            "busy_p99_inline_over_qemu_nbd",
-            "busy_p99_auto_over_queue",
-            "busy_20_p99_inline_over_queue",
-            "busy_20_p99_inline_over_nbdkit",
-            "busy_20_p99_inline_over_qemu_nbd",
-            "busy_20_p99_auto_over_queue",
-            "busy_50_p99_inline_over_queue",
-            "busy_50_p99_inline_over_nbdkit",
-            "busy_50_p99_inline_over_qemu_nbd",
-            "busy_50_p99_auto_over_queue",
-        ],
-    ),
-];
-
 fn bench<'a>(words: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cryptline-bench"));
     command.args(words).env_remove("CRYPTLINE_CPU");
@@ -248,34 +99,31 @@ fn names(text: &str) -> BTreeSet<String> {
     rows.filter_map(|line| Some(line.split_once('`')?.0.to_owned())).collect()
 }
 
-/// Every figure that there ever was: in the report of its plan, with its goal in the page.
+/// The figures of a plan, as the page has them. A name is for ever: whoever compares reports of years finds them by it.
+#[track_caller]
+fn figures_of(bench: &str) -> BTreeSet<String> {
+    let (page, head) = (page(), format!("## Figures of `{bench}`\n"));
+    let (_, section) = page.split_once(&head).unwrap_or_else(|| panic!("{head}"));
+    names(section.split("\n## ").next().expect("a section"))
+}
+
+/// Every figure of the page: in the report of its plan.
 #[track_caller]
 fn has_every_figure(json: &Value) {
-    let (bench, wanted) = FIGURES.iter().find(|(bench, _)| json["bench"] == *bench).expect("a plan");
-    let found: BTreeSet<&str> = array(json, "figures").iter().map(|it| it["name"].as_str().expect("a name")).collect();
-    assert_eq!(found, wanted.iter().copied().collect(), "{bench}");
+    let bench = json["bench"].as_str().expect("a plan");
+    let name_of = |figure: &Value| figure["name"].as_str().expect("a name").to_owned();
+    assert_eq!(array(json, "figures").iter().map(name_of).collect::<BTreeSet<_>>(), figures_of(bench), "{bench}");
     for figure in array(json, "figures") {
         let unit = figure["unit"].as_str().expect("a unit");
-        let name = figure["name"].as_str().expect("a name");
-        let is_ratio = if *bench == "scale" {
+        let name = name_of(figure);
+        let is_ratio = if bench == "scale" {
             name.contains("_over_")
         } else {
-            !["allocations_per_io", "sparse_copy_seconds", "sparse_copy_mib"].contains(&name)
+            !["allocations_per_io", "sparse_copy_seconds", "sparse_copy_mib"].contains(&&*name)
         };
         assert_eq!(unit == "ratio", is_ratio, "{figure}");
         let sentence = figure["sentence"].as_str().expect("words");
         assert!(sentence.ends_with('.') && !sentence.contains("_over_") && !sentence.contains("{}"), "{sentence}");
-    }
-}
-
-#[test]
-fn the_page_has_every_figure_of_every_plan_and_no_other() {
-    let page = page();
-    for (bench, figures) in FIGURES {
-        let head = format!("## Figures of `{bench}`");
-        let (_, section) = page.split_once(&head).unwrap_or_else(|| panic!("{head}"));
-        let section = section.split("\n## ").next().expect("a section");
-        assert_eq!(names(section), figures.iter().map(|&name| name.to_owned()).collect(), "{bench}");
     }
 }
 
@@ -336,8 +184,8 @@ fn the_text_is_sentences_and_a_table_that_fit_a_terminal_and_goals_are_for_those
         for text in [&plain, &asked] {
             assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         }
-        for name in FIGURES.iter().find(|(bench, _)| *bench == words[0]).expect("a plan").1 {
-            assert!(asked.contains(name) && !plain.contains(name), "{name}: {plain}");
+        for name in figures_of(words[0]) {
+            assert!(asked.contains(&name) && !plain.contains(&name), "{name}: {plain}");
         }
         assert!(!plain.contains("goal") || words[0] == "zoned", "{plain}");
         assert!(["at least", "no goal"].iter().any(|answer| asked.contains(answer)), "{asked}");
@@ -361,41 +209,40 @@ fn inline_measures_plain_and_both_ciphers_by_every_mode_and_all_read_the_same() 
     for row in rows.iter().filter(|row| row["dispatch"] == "queue") {
         assert!(row["name"].as_str().is_some_and(|name| name.ends_with("our imitation of dm-crypt's queues")), "{row}");
     }
-    for name in FIGURES[0].1 {
-        is_number(&figure(&json, name)["value"]);
+    for name in figures_of("inline") {
+        is_number(&figure(&json, &name)["value"]);
     }
     assert_eq!(figure(&json, "queue_over_plain_null")["goal"], Value::Null);
     assert_eq!(figure(&json, "inline_over_plain_null")["goal"], 0.97);
 }
 
 #[test]
-fn a_sweep_has_a_row_for_each_point_and_mode_and_for_the_loaded_part() {
-    let json = json_of(&SWEEP, &["--hog=1"]);
+fn a_sweep_has_a_row_for_each_point_and_mode() {
+    let json = json_of(&SWEEP, &[]);
     let rows = array(&json, "rows");
-    let count = |hogs: u64, block: u64, direction: &str| {
-        let wanted = |row: &&Value| row["hogs"] == hogs && row["block"] == block && row["direction"] == direction;
-        rows.iter().filter(wanted).count()
+    let count = |block: u64, direction: &str| {
+        rows.iter().filter(|row| row["block"] == block && row["direction"] == direction).count()
     };
-    // The loaded part has its own rows without hogs.
-    assert_eq!((count(0, 4096, "read"), count(1, 4096, "read")), (3 + 3, 3));
-    assert_eq!((count(0, 1 << 20, "read"), count(0, 1 << 20, "write")), (3, 3));
-    assert_eq!(rows.len(), 12 + 6);
+    for block in [4096, 1 << 20] {
+        assert_eq!((count(block, "read"), count(block, "write")), (3, 3));
+    }
+    assert_eq!(rows.len(), 12);
     for row in rows {
         let latency = &row["latency"];
         let values =
             ["p50_us", "p90_us", "p99_us", "p99_9_us", "max_us"].map(|name| latency[name].as_f64().expect("a number"));
         assert!(values.is_sorted(), "{row}");
     }
-    for name in FIGURES[1].1 {
-        is_number(&figure(&json, name)["value"]);
+    for name in figures_of("sweep") {
+        is_number(&figure(&json, &name)["value"]);
     }
 }
 
 #[test]
 fn figures_that_the_options_leave_out_say_so() {
-    let json = json_of(&SWEEP, &["--dispatch=inline", "--hog=0"]);
-    for name in FIGURES[1].1 {
-        let figure = figure(&json, name);
+    let json = json_of(&SWEEP, &["--dispatch=inline"]);
+    for name in figures_of("sweep") {
+        let figure = figure(&json, &name);
         assert_eq!((&figure["value"], &figure["met"]), (&Value::Null, &Value::Null), "{figure}");
         assert!(figure["note"].as_str().expect("why").contains("needs"), "{figure}");
     }
@@ -403,8 +250,7 @@ fn figures_that_the_options_leave_out_say_so() {
 
 #[test]
 fn a_sweep_runs_over_slow_ram() {
-    let narrow =
-        ["--block-sizes=64k", "--hog=0", "--cipher=cipher_null-ecb,aes-xts-plain64", "--delay=read=50us,write=20us"];
+    let narrow = ["--block-sizes=64k", "--cipher=cipher_null-ecb,aes-xts-plain64", "--delay=read=50us,write=20us"];
     let words: Vec<&str> = SWEEP.iter().copied().filter(|option| !option.contains("block")).chain(narrow).collect();
     let json = json_of(&words, &[]);
     assert!(json["medium"].as_str().is_some_and(|text| text.contains("as slow as read=50us,write=20us")), "{json}");
@@ -480,8 +326,8 @@ fn zoned_has_every_way_under_every_load_on_both_media() {
         let is_plain = row["name"].as_str().expect("a name").starts_with("plain");
         assert_eq!(row["cipher"].is_null(), is_plain, "{row}");
     }
-    for name in FIGURES[6].1 {
-        is_number(&figure(&json, name)["value"]);
+    for name in figures_of("zoned") {
+        is_number(&figure(&json, &name)["value"]);
     }
     let judged = figure(&json, "encrypted_over_plain_zoned_4k_qd1");
     assert!(judged["goal"].is_null(), "{judged}");

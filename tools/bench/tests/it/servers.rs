@@ -68,36 +68,20 @@ fn check_rows(json: &Value, count: usize) {
     assert_eq!(sums.len(), 1);
 }
 
-/// Requests take no memory, where that can be counted.
-#[track_caller]
-fn check_allocations(json: &Value, fronts: &[&str]) {
-    let allocations = figure(json, "allocations_per_io");
-    let note = allocations["note"].as_str().expect("a note");
-    if allocations["value"].is_null() {
-        assert!(note.starts_with("could not be measured: "), "{note}");
-        return;
-    }
-    assert_eq!((&allocations["value"], &allocations["met"]), (&0.0.into(), &true.into()), "{allocations}");
-    for front in fronts {
-        assert!(note.contains(front), "no {front} in {note}");
-    }
-}
-
 #[test]
 fn doors_without_peers_has_the_figures_of_our_own_and_names_what_is_missing() {
     in_folder([], |program, dir| {
         let json = report(of_servers("doors", dir, program).args(GUEST).env("PATH", ""));
         check_rows(&json, 9);
-        check_allocations(&json, &["vhost-user"]);
-        for name in FIGURES[4].1 {
-            let figure = figure(&json, name);
+        for name in figures_of("doors") {
+            let figure = figure(&json, &name);
             let note = figure["note"].as_str().expect("a note");
             if name.contains("fuse_") || name.contains("_nbd_") {
                 assert!(note.contains("--fronts"), "{note}");
             } else if name.contains("_qsd_") {
                 assert!(note.contains("qemu-system-common"), "{note}");
             } else {
-                assert!(figure["value"].is_f64() || *name == "allocations_per_io", "{figure}");
+                assert!(figure["value"].is_f64(), "{figure}");
                 continue;
             }
             assert_eq!((&figure["value"], &figure["met"]), (&Value::Null, &Value::Null));
@@ -120,7 +104,7 @@ fn peers_gives_the_figures_of_our_own_without_others() {
         }
         is_number(&figure(&json, "encrypted_over_plain_nbd_4k")["value"]);
         is_number(&figure(&json, "encrypted_over_plain_nbd_1m_write")["value"]);
-        for name in FIGURES[3].1.iter().filter(|name| name.starts_with("over_") || name.starts_with("cpu_")) {
+        for name in figures_of("peers").iter().filter(|name| name.starts_with("over_") || name.starts_with("cpu_")) {
             let figure = figure(&json, name);
             assert_eq!(figure["value"], Value::Null);
             assert!(figure["note"].as_str().expect("why").starts_with("needs "));
@@ -214,8 +198,7 @@ fn images_of_our_own_are_measured_where_nothing_else_is_installed() {
         let json = report(&mut command);
         for figure in array(&json, "figures") {
             let name = figure["name"].as_str().expect("a name");
-            let is_ours = name.starts_with("sparse") || name.starts_with("header");
-            assert_eq!(figure["value"].is_null(), !is_ours, "{figure}");
+            assert_eq!(figure["value"].is_null(), !name.starts_with("sparse"), "{figure}");
         }
         // A file of holes has the speed of its data.
         let holes = array(&json, "rows").iter().find(|row| row["name"].as_str().is_some_and(|it| it.contains("holes")));
@@ -223,10 +206,6 @@ fn images_of_our_own_are_measured_where_nothing_else_is_installed() {
             [&holes.expect("a row")["bytes_per_second"], &figure(&json, "sparse_copy_seconds")["value"]]
                 .map(|it| it.as_f64().expect("a number"));
         assert!((rate * seconds / f64::from(100 << 20) - 1.0).abs() < 1e-6, "{rate} {seconds}");
-        let cuts = figure(&json, "header_cut_points");
-        assert_eq!(cuts["value"], 1.0, "{cuts}");
-        let tried = cuts["note"].as_str().and_then(|note| note.split(' ').nth(2)?.parse::<u32>().ok());
-        assert!(tried.is_some_and(|tried| tried > 200), "{cuts}");
         let warnings = json["warnings"].to_string();
         for package in ["coreutils", "cryptsetup-bin", "libnbd-bin", "qemu-utils"] {
             assert!(warnings.contains(package), "{warnings}");
@@ -240,8 +219,8 @@ fn nightly_peers_gives_every_figure_beside_every_peer() {
         let mut command = of_servers("peers", dir, program);
         let json = report(&mut command);
         check_rows(&json, 36);
-        for name in FIGURES[3].1 {
-            let figure = figure(&json, name);
+        for name in figures_of("peers") {
+            let figure = figure(&json, &name);
             // In so short a time a server may use no whole tick of a processor.
             assert!(figure["value"].as_f64().is_some_and(|value| value > 0.0) || name.starts_with("cpu_"), "{figure}");
             // One short round on a small disk is no proof of anything.
@@ -262,8 +241,7 @@ fn nightly_doors_gives_every_figure_beside_its_peer() {
         }
         let json = report(&mut of_servers("doors", dir, program));
         check_rows(&json, 19);
-        check_allocations(&json, &["vhost-user", "nbd", "fuse"]);
-        for name in FIGURES[4].1.iter().filter(|name| !name.contains("uring") && !name.starts_with("alloc")) {
+        for name in figures_of("doors").iter().filter(|name| !name.contains("uring")) {
             let figure = figure(&json, name);
             is_number(&figure["value"]);
             assert_eq!((&figure["goal"], &figure["met"]), (&Value::Null, &Value::Null));
@@ -283,11 +261,7 @@ fn nightly_images_gives_every_figure_beside_every_program() {
             let may_lack = figure["name"] == "create_from_over_cryptsetup_reencrypt"
                 && json["warnings"].to_string().contains("root only");
             assert!(figure["value"].as_f64().is_some_and(|it| it > 0.0) || may_lack, "{figure}");
-            assert_eq!(
-                figure["goal"].is_null(),
-                figure["name"] != "header_cut_points",
-                "4 MiB are too little: {figure}"
-            );
+            assert!(figure["goal"].is_null(), "4 MiB are too little: {figure}");
         }
     });
 }
@@ -330,11 +304,6 @@ fn scale_tells_what_exports_and_clients_hold() {
     });
 }
 
-/// The figures of `busy`.
-fn busy_figures() -> &'static [&'static str] {
-    FIGURES.iter().find(|(bench, _)| *bench == "busy").expect("a plan").1
-}
-
 /// The options of a quick `busy`, of our own servers alone.
 const BUSY: [&str; 2] = ["--busy=2", "--servers=inline,queue"];
 
@@ -346,8 +315,8 @@ fn busy_measures_our_own_modes_beside_busy_processes_and_says_what_it_could_not(
         let limited = rows.iter().filter(|row| !row["quota"].is_null()).count();
         check_rows(&json, 2 + limited);
         assert!(rows.iter().all(|row| row["hogs"] == 2 && row["block"] == 4096 && row["depth"] == 8), "{json}");
-        for name in busy_figures() {
-            let figure = figure(&json, name);
+        for name in figures_of("busy") {
+            let figure = figure(&json, &name);
             let note = figure["note"].as_str().expect("a note");
             let is_limited = name.starts_with("busy_20") || name.starts_with("busy_50");
             if is_limited && limited == 0 {
@@ -419,7 +388,7 @@ fn nightly_busy_gives_every_figure_beside_every_peer() {
         let json = report(&mut of_servers("busy", dir, program));
         let is_limited = array(&json, "rows").iter().any(|row| !row["quota"].is_null());
         check_rows(&json, if is_limited { 15 } else { 5 });
-        for name in busy_figures().iter().filter(|name| is_limited || !name.contains("0_p99")) {
+        for name in figures_of("busy").iter().filter(|name| is_limited || !name.contains("0_p99")) {
             let figure = figure(&json, name);
             is_number(&figure["value"]);
             // One short round on a small disk is no proof of anything.

@@ -32,7 +32,6 @@ const SHARES_OF_PBKDF2: u32 = 4;
 /// Longest measurement, in seconds.
 const SECONDS_MAX: f64 = 3600.0;
 
-/// `benchmark`.
 pub const VERB: Verb = Verb {
     name: "benchmark",
     group: Some(Group::Tools),

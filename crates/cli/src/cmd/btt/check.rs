@@ -13,7 +13,6 @@ use crate::output::print_report;
 use crate::progress::ProgressMeter;
 use crate::verb::Verb;
 
-/// `btt check`.
 pub const VERB: Verb = Verb {
     name: "btt check",
     examples: "\

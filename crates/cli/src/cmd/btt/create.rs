@@ -14,7 +14,6 @@ use crate::progress::ProgressMeter;
 use crate::size;
 use crate::verb::Verb;
 
-/// `btt create`.
 pub const VERB: Verb = Verb {
     name: "btt create",
     examples: "\
@@ -56,9 +55,6 @@ pub struct BttCreateArgs {
 }
 
 /// Makes the table.
-///
-/// # Errors
-/// As the help says.
 pub fn run(args: &BttCreateArgs) -> Result<(), CliError> {
     let (meter, show) = (Mutex::new(ProgressMeter::new("Cleared", size::human)), show(false));
     let create =

@@ -13,7 +13,6 @@ use crate::output::print_report;
 use crate::verb::Verb;
 use crate::{CliError, size};
 
-/// `btt info`.
 pub const VERB: Verb = Verb {
     name: "btt info",
     examples: "\

@@ -38,7 +38,6 @@ pub struct LayoutArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub luks2_keyslots_size: Option<u64>,
 
-    /// Cipher of the key slot.
     #[command(flatten)]
     pub slot_cipher: SlotCipherArgs,
 }

@@ -20,15 +20,12 @@ pub const VERSIONS: &ChoiceWords<LuksVersion> =
 /// Its header, and its passphrase.
 #[derive(Args, Debug)]
 pub struct NewVolume {
-    /// Options of the header.
     #[command(flatten)]
     pub format: FormatArgs,
 
-    /// And more of that.
     #[command(flatten)]
     pub layout: LayoutArgs,
 
-    /// The new passphrase.
     #[command(flatten)]
     pub passphrase: PassphraseSource,
 }
@@ -65,7 +62,6 @@ pub struct FormatArgs {
     #[arg(long, value_name = "BYTES", value_parser = size::parse_block)]
     pub sector_size: Option<u32>,
 
-    /// The key slot.
     #[command(flatten)]
     pub pbkdf: PbkdfArgs,
 

@@ -54,11 +54,9 @@ pub struct ExportAddArgs {
     #[arg(long, value_name = "USER", value_parser = user)]
     pub server_user: Option<Uid>,
 
-    /// How to unlock it.
     #[command(flatten)]
     pub keys: KeyArgs,
 
-    /// By which tokens.
     #[command(flatten)]
     pub tokens: TokenArgs,
 }

@@ -18,7 +18,6 @@ const HASHES: &choice::ChoiceWords<MeasureHash> = &[
     ("sha512", "The longest", MeasureHash::Sha512),
 ];
 
-/// `header sign`.
 pub const SIGN: Verb = Verb {
     name: "header sign",
     examples: "\
@@ -37,7 +36,6 @@ The volume is unlocked first. The seal is of what decides how the data is encryp
 /// Whose, and by which key.
 #[derive(Args, Debug)]
 pub struct SignArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -49,7 +47,6 @@ pub struct SignArgs {
     #[arg(long, value_name = "N")]
     pub counter: Option<u64>,
 
-    /// How to unlock it.
     #[command(flatten)]
     pub keys: KeyArgs,
 }
@@ -65,9 +62,6 @@ fn part(name: &str) -> Result<SealedPart, String> {
 
 impl SignArgs {
     /// Seals the header.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         let parts = self.cover.iter();
         let covers = parts.fold(Covers::default(), |covers, part| covers.with(&part.0).unwrap_or(covers));
@@ -85,7 +79,6 @@ impl SignArgs {
     }
 }
 
-/// `header verify`.
 pub const VERIFY: Verb = Verb {
     name: "header verify",
     examples: "\
@@ -101,20 +94,15 @@ A seal by the volume key needs a passphrase, one by a key file does not. Demand 
 /// Whose.
 #[derive(Args, Debug)]
 pub struct VerifyArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
-    /// How to unlock it.
     #[command(flatten)]
     pub keys: KeyArgs,
 }
 
 impl VerifyArgs {
     /// Checks the seal.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         let sealed = unlocking(&self.place, &self.keys).verify().map_err(CliError::of_header)?;
         warn_of(&sealed.warnings);
@@ -122,7 +110,6 @@ impl VerifyArgs {
     }
 }
 
-/// `header measure`.
 pub const MEASURE: Verb = Verb {
     name: "header measure",
     examples: "\
@@ -139,7 +126,6 @@ No key is needed. The measurement is of what a seal is of, without key slots and
 /// Whose, and how.
 #[derive(Args, Debug)]
 pub struct MeasureArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -154,9 +140,6 @@ pub struct MeasureArgs {
 
 impl MeasureArgs {
     /// Prints the measurement.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         let found = self.place.inspect()?;
         let subject = found.header.subject(Covers::default());
@@ -168,7 +151,6 @@ impl MeasureArgs {
     }
 }
 
-/// `header policy`.
 pub const POLICY: Verb = Verb {
     name: "header policy",
     examples: "\
@@ -198,9 +180,6 @@ pub struct PolicyArgs {
 
 impl PolicyArgs {
     /// Prints a policy.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         let found = Open::new(&self.from).with(self.header.as_ref(), Open::header).inspect()?;
         let rules = HeaderRules { seal_file: self.seal_file.clone(), ..HeaderRules::default() };

@@ -14,7 +14,6 @@ use crate::error::on_one_line;
 use crate::output::{changed, print, report, say, warn_of};
 use crate::verb::{Verb, Word};
 
-/// `header backup`.
 pub const BACKUP: Verb = Verb {
     name: "header backup",
     words: &[Word::cryptsetups("luksHeaderBackup")],
@@ -31,7 +30,6 @@ after that passphrase was removed: keep it as safe as a key.",
 /// Whose, and where to.
 #[derive(Args, Debug)]
 pub struct BackupArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -42,9 +40,6 @@ pub struct BackupArgs {
 
 impl BackupArgs {
     /// Saves the header.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         changed(self.place.open().on_progress(show(false)).backup(&self.file))?;
         let (file, name) = (self.file.display(), self.place.name().display());
@@ -52,7 +47,6 @@ impl BackupArgs {
     }
 }
 
-/// `header restore`.
 pub const RESTORE: Verb = Verb {
     name: "header restore",
     words: &[Word::cryptsetups("luksHeaderRestore")],
@@ -73,7 +67,6 @@ backup whose data begins elsewhere, or of another length, is refused. One of a h
 /// Whose, and from where.
 #[derive(Args, Debug)]
 pub struct RestoreArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -81,16 +74,12 @@ pub struct RestoreArgs {
     #[arg(long, value_name = "FILE", alias = "header-backup-file")]
     pub file: PathBuf,
 
-    /// Confirmation.
     #[command(flatten)]
     pub confirm: ConfirmArgs,
 }
 
 impl RestoreArgs {
     /// Writes a backup back.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         let name = self.place.name().display().to_string();
         let restored = self.place.open().restore(&self.file, |concerns| {
@@ -102,7 +91,6 @@ impl RestoreArgs {
     }
 }
 
-/// `header uuid`.
 pub const UUID: Verb = Verb {
     name: "header uuid",
     words: &[Word::cryptsetups("luksUUID")],
@@ -118,7 +106,6 @@ cryptline header uuid disk.img --uuid 970e17de-0750-443f-b6ca-2a739c5ff99a",
 /// Whose, and which.
 #[derive(Args, Debug)]
 pub struct UuidArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -137,9 +124,6 @@ pub struct UuidArgs {
 
 impl UuidArgs {
     /// Shows or changes it.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         if self.uuid.is_none() && !self.random {
             let found = self.place.inspect()?;
@@ -151,7 +135,6 @@ impl UuidArgs {
     }
 }
 
-/// `header label`.
 pub const LABEL: Verb = Verb {
     name: "header label",
     examples: "\
@@ -167,7 +150,6 @@ cryptline header label disk.img --label ''",
 /// Whose, and which.
 #[derive(Args, Debug)]
 pub struct LabelArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -182,9 +164,6 @@ pub struct LabelArgs {
 
 impl LabelArgs {
     /// Shows or changes them.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         let (label, subsystem) = (self.label.as_deref(), self.subsystem.as_deref());
         let is_question = label.is_none() && subsystem.is_none();
@@ -200,7 +179,6 @@ impl LabelArgs {
     }
 }
 
-/// `header convert`.
 pub const CONVERT: Verb = Verb {
     name: "header convert",
     words: &[Word::cryptsetups("convert")],
@@ -221,7 +199,6 @@ the volume open must end first.",
 /// Whose, and which version.
 #[derive(Args, Debug)]
 pub struct HeaderConvertArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -236,9 +213,6 @@ pub struct HeaderConvertArgs {
 
 impl HeaderConvertArgs {
     /// Converts a header.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         changed(self.place.open().convert(self.to))?;
         let name = self.place.name().display();
@@ -246,7 +220,6 @@ impl HeaderConvertArgs {
     }
 }
 
-/// `header repair`.
 pub const REPAIR: Verb = Verb {
     name: "header repair",
     words: &[Word::cryptsetups("repair")],
@@ -276,7 +249,6 @@ of that is rewritten.
 /// Whose.
 #[derive(Args, Debug)]
 pub struct RepairArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -295,9 +267,6 @@ pub struct RepairArgs {
 
 impl RepairArgs {
     /// Repairs a header.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         let repaired = self.place.open().repair(self.force).map_err(CliError::of_header)?;
         let name = self.place.name().display();

@@ -8,7 +8,6 @@ use crate::cmd::header::ask;
 use crate::output::{changed, say};
 use crate::verb::{Verb, Word};
 
-/// `key erase`.
 pub const VERB: Verb = Verb {
     name: "key erase",
     words: &[Word::new("erase"), Word::cryptsetups("luksErase")],
@@ -27,20 +26,15 @@ is lost for good. On flash and on file systems that never write in place, old by
 /// Whose.
 #[derive(Args, Debug)]
 pub struct EraseArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
-    /// Confirmation.
     #[command(flatten)]
     pub confirm: ConfirmArgs,
 }
 
 impl EraseArgs {
     /// Removes all key slots.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         let name = self.place.name().display().to_string();
         ask(

@@ -12,7 +12,6 @@ use crate::error::on_one_line;
 use crate::output::{print_report, warn};
 use crate::verb::Verb;
 
-/// `key list`.
 pub const VERB: Verb = Verb {
     name: "key list",
     examples: "\
@@ -27,7 +26,6 @@ the data.",
 /// Whose.
 #[derive(Args, Debug)]
 pub struct KeyListArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 

@@ -8,7 +8,6 @@ use crate::args::{RulesArgs, TokenHelperArgs};
 use crate::output::{changed, report};
 use crate::verb::Verb;
 
-/// `key rotate`.
 pub const VERB: Verb = Verb {
     name: "key rotate",
     examples: "\
@@ -25,7 +24,6 @@ old key slot and its token are removed, so what the disk holds opens at any mome
 /// Whose, and which.
 #[derive(Args, Debug)]
 pub struct RotateArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -33,20 +31,15 @@ pub struct RotateArgs {
     #[arg(long, value_name = "N", alias = "token-id")]
     pub token: Option<u32>,
 
-    /// The helper.
     #[command(flatten)]
     pub helpers: TokenHelperArgs,
 
-    /// Rules that the header must keep.
     #[command(flatten)]
     pub rules: RulesArgs,
 }
 
 impl RotateArgs {
     /// Replaces it.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         let helpers = self.helpers.helpers()?;
         let helpers = helpers.ok_or_else(|| CliError::parameters("name the helper with --token-helper"))?;

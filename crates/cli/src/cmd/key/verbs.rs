@@ -24,7 +24,6 @@ pub const PRIORITIES: &ChoiceWords<Priority> = &[
     ("ignore", "Only when it is named", Priority::Ignore),
 ];
 
-/// `key add`.
 pub const ADD: Verb = Verb {
     name: "key add",
     words: &[Word::cryptsetups("luksAddKey")],
@@ -57,7 +56,6 @@ QR code. It opens the volume in small and capital letters, and without its dashe
 /// Which volume, by what, and what for.
 #[derive(Args, Debug)]
 pub struct KeyAddArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -88,28 +86,21 @@ pub struct KeyAddArgs {
     #[arg(long, short = 'q', hide = true)]
     pub batch_mode: bool,
 
-    /// Keys that unlock it now.
     #[command(flatten)]
     pub keys: KeyArgs,
 
-    /// Or which tokens.
     #[command(flatten)]
     pub tokens: TokenArgs,
 
-    /// New passphrase that will, too.
     #[command(flatten)]
     pub new: NewPassphraseSource,
 
-    /// At what cost.
     #[command(flatten)]
     pub slot: NewSlotArgs,
 }
 
 impl KeyAddArgs {
     /// Adds a key slot.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         let mut keys = self.keys.clone();
         let new_slot = self.new_key_slot.or_else(|| keys.key_slot.take());
@@ -147,7 +138,6 @@ impl KeyAddArgs {
     }
 }
 
-/// `key change`.
 pub const CHANGE: Verb = Verb {
     name: "key change",
     words: &[Word::cryptsetups("luksChangeKey")],
@@ -169,11 +159,9 @@ that is cut off, this key slot opens with neither passphrase. The other ones are
 /// Which passphrase, and what for.
 #[derive(Args, Debug)]
 pub struct ChangeArgs {
-    /// Where there is no room?
     #[command(flatten)]
     pub confirm: ConfirmArgs,
 
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -181,24 +169,18 @@ pub struct ChangeArgs {
     #[arg(conflicts_with_all = ["new_key_file", "new_passphrase_command"])]
     pub key: Option<PathBuf>,
 
-    /// The old passphrase.
     #[command(flatten)]
     pub keys: KeyArgs,
 
-    /// The new one.
     #[command(flatten)]
     pub new: NewPassphraseSource,
 
-    /// At what cost.
     #[command(flatten)]
     pub slot: NewSlotArgs,
 }
 
 impl ChangeArgs {
     /// Replaces a passphrase.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         refuse_two_keys(&self.place, &self.keys)?;
         let edited = unlocking(&self.place, &self.keys)
@@ -210,7 +192,6 @@ impl ChangeArgs {
     }
 }
 
-/// `key remove`.
 pub const REMOVE: Verb = Verb {
     name: "key remove",
     words: &[Word::cryptsetups("luksRemoveKey")],
@@ -230,7 +211,6 @@ The last key slot is removed only after a question, or with -q.",
 /// Which passphrase.
 #[derive(Args, Debug)]
 pub struct KeyRemoveArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -238,20 +218,15 @@ pub struct KeyRemoveArgs {
     #[arg(conflicts_with_all = ["key_file", "passphrase_fd", "passphrase_command"])]
     pub key: Option<PathBuf>,
 
-    /// The passphrase to remove.
     #[command(flatten)]
     pub keys: KeyArgs,
 
-    /// The last one?
     #[command(flatten)]
     pub confirm: ConfirmArgs,
 }
 
 impl KeyRemoveArgs {
     /// Removes the key slot of a passphrase.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         let mut keys = self.keys.clone();
         keys.passphrase.key_file = self.key.clone().or(keys.passphrase.key_file);
@@ -264,7 +239,6 @@ impl KeyRemoveArgs {
     }
 }
 
-/// `key kill`.
 pub const KILL: Verb = Verb {
     name: "key kill",
     examples: "\
@@ -284,36 +258,27 @@ Without -q, a passphrase of another key slot is needed first, so that one is kno
 /// Which slot.
 #[derive(Args, Debug)]
 pub struct KillArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
     /// Number of the key slot
     pub slot: u32,
 
-    /// A passphrase that stays.
     #[command(flatten)]
     pub keys: KeyArgs,
 
-    /// Ask for none.
     #[command(flatten)]
     pub confirm: ConfirmArgs,
 }
 
 impl KillArgs {
     /// Removes a key slot by its number.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         let needs_key = !self.confirm.batch_mode || !self.keys.is_empty();
         self.kill(&|| if needs_key { unlocking(&self.place, &self.keys) } else { self.unasked() })
     }
 
     /// The same as `luksKillSlot`: a passphrase on standard input that is no terminal counts, with -q too.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run_as_word(&self) -> Result<(), CliError> {
         let is_piped = !io::stdin().is_terminal() && self.keys.is_empty();
         if !self.confirm.batch_mode || !is_piped {
@@ -334,7 +299,6 @@ impl KillArgs {
     }
 }
 
-/// `key priority`.
 pub const PRIORITY: Verb = Verb {
     name: "key priority",
     examples: "\
@@ -349,7 +313,6 @@ cryptline key priority disk.img 2 ignore",
 /// Which slot, and when.
 #[derive(Args, Debug)]
 pub struct PriorityArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -363,16 +326,12 @@ pub struct PriorityArgs {
 
 impl PriorityArgs {
     /// Says when a slot is tried.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         let edited = self.place.open().set_priority(self.slot, self.priority);
         done(edited, "has the new priority")
     }
 }
 
-/// `key convert`.
 pub const CONVERT: Verb = Verb {
     name: "key convert",
     examples: "\
@@ -391,28 +350,21 @@ is no such place, the old one is overwritten, after a question or with -q: if th
 /// Which passphrase, and its cost.
 #[derive(Args, Debug)]
 pub struct KeyConvertArgs {
-    /// Where there is no room?
     #[command(flatten)]
     pub confirm: ConfirmArgs,
 
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
-    /// Its passphrase.
     #[command(flatten)]
     pub keys: KeyArgs,
 
-    /// At what cost.
     #[command(flatten)]
     pub slot: NewSlotArgs,
 }
 
 impl KeyConvertArgs {
     /// Makes a key slot anew.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         refuse_two_keys(&self.place, &self.keys)?;
         let edited = unlocking(&self.place, &self.keys)

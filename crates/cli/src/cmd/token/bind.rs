@@ -17,7 +17,6 @@ use crate::fido2::{self, SecurityKey, SecurityKeys};
 use crate::output::{changed, report};
 use crate::verb::Verb;
 
-/// `token bind`.
 pub const VERB: Verb = Verb {
     name: "token bind",
     examples: "\
@@ -62,7 +61,6 @@ unwraps it whenever the volume is opened with the same option. CONFIG is a JSON 
 /// Whose, and to what.
 #[derive(Args, Debug)]
 pub struct BindArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -98,15 +96,12 @@ pub struct BindArgs {
     #[arg(long, value_name = "N")]
     pub new_key_slot: Option<u32>,
 
-    /// Confirmation.
     #[command(flatten)]
     pub confirm: ConfirmArgs,
 
-    /// Keys that open it now.
     #[command(flatten)]
     pub keys: KeyArgs,
 
-    /// Or these.
     #[command(flatten)]
     pub tokens: TokenArgs,
 }
@@ -131,9 +126,6 @@ type BindOutcome = (cryptline::Result<Edited>, String);
 
 impl BindArgs {
     /// Binds.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         refuse_two_keys(&self.place, &self.keys)?;
         if self.stored && self.by != By::Exec {

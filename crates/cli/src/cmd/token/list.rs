@@ -13,7 +13,6 @@ use crate::error::on_one_line;
 use crate::output::print_report;
 use crate::verb::Verb;
 
-/// `token list`.
 pub const VERB: Verb = Verb {
     name: "token list",
     examples: "\
@@ -27,7 +26,6 @@ The members of the JSON are those of `cryptline info --json`.",
 /// Whose.
 #[derive(Args, Debug)]
 pub struct TokenListArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 

@@ -35,7 +35,6 @@ impl PlaceArgs {
     }
 }
 
-/// `token add`.
 pub const ADD: Verb = Verb {
     name: "token add",
     examples: "\
@@ -51,7 +50,6 @@ The passphrase itself goes to the keyring, for instance with `keyctl padd user c
 /// Which key.
 #[derive(Args, Debug)]
 pub struct TokenAddArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -59,7 +57,6 @@ pub struct TokenAddArgs {
     #[arg(long, value_name = "NAME")]
     pub key_description: String,
 
-    /// Which number.
     #[command(flatten)]
     pub token: PlaceArgs,
 
@@ -74,9 +71,6 @@ pub struct TokenAddArgs {
 
 impl TokenAddArgs {
     /// Adds a token.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         let slots = match self.key_slot {
             _ if self.unbound => TokenSlots::AsGiven,
@@ -88,7 +82,6 @@ impl TokenAddArgs {
     }
 }
 
-/// `token import`.
 pub const IMPORT: Verb = Verb {
     name: "token import",
     examples: "\
@@ -105,7 +98,6 @@ belongs to the type. It is kept as it is.",
 /// Token to import, and where to.
 #[derive(Args, Debug)]
 pub struct ImportArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -113,7 +105,6 @@ pub struct ImportArgs {
     #[arg(long, value_name = "FILE")]
     pub json_file: Option<PathBuf>,
 
-    /// Which number.
     #[command(flatten)]
     pub token: PlaceArgs,
 
@@ -124,9 +115,6 @@ pub struct ImportArgs {
 
 impl ImportArgs {
     /// Adds a token from JSON.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         let json = self.read()?;
         let slots = self.key_slot.map_or(TokenSlots::AsGiven, TokenSlots::One);
@@ -154,7 +142,6 @@ fn bounded(input: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
     input.take(JSON_LEN_MAX + 1).read_to_end(bytes).map(drop)
 }
 
-/// `token export`.
 pub const EXPORT: Verb = Verb {
     name: "token export",
     examples: "\
@@ -168,7 +155,6 @@ cryptline token export disk.img --token-id 0 --json-file token.json",
 /// Which, and where to.
 #[derive(Args, Debug)]
 pub struct TokenExportArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -183,9 +169,6 @@ pub struct TokenExportArgs {
 
 impl TokenExportArgs {
     /// Prints a token, or saves it.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         let found = self.place.inspect()?;
         let json = found.header.token_json(self.token_id).ok_or_else(|| {
@@ -227,7 +210,6 @@ fn save(path: &Path, json: &str) -> Result<(), CliError> {
     file.put(json.as_bytes()).map_err(|error| failed(error, "write", "; nothing was kept"))
 }
 
-/// `token remove`.
 pub const REMOVE: Verb = Verb {
     name: "token remove",
     examples: "\
@@ -242,7 +224,6 @@ The key slots that it was for stay, and open with their passphrases.",
 /// Which.
 #[derive(Args, Debug)]
 pub struct TokenRemoveArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -253,15 +234,11 @@ pub struct TokenRemoveArgs {
 
 impl TokenRemoveArgs {
     /// Removes a token.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         done(self.place.open().remove_token(self.token_id), "removed")
     }
 }
 
-/// `token unassign`.
 pub const UNASSIGN: Verb = Verb {
     name: "token unassign",
     examples: "\
@@ -274,7 +251,6 @@ cryptline token unassign disk.img --token-id 0 --key-slot 1",
 /// Which, and from what.
 #[derive(Args, Debug)]
 pub struct UnassignArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -289,9 +265,6 @@ pub struct UnassignArgs {
 
 impl UnassignArgs {
     /// Takes a key slot from a token.
-    ///
-    /// # Errors
-    /// As the help says.
     pub fn run(&self) -> Result<(), CliError> {
         let what = format!("is not for key slot {} any more", self.key_slot);
         done(self.place.open().unassign_token(self.token_id, self.key_slot), &what)

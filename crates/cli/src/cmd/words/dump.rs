@@ -22,7 +22,6 @@ use crate::output::{print, warn};
 #[derive(Args, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct DumpArgs {
-    /// Whose.
     #[command(flatten)]
     pub place: HeaderArgs,
 
@@ -54,7 +53,6 @@ pub struct DumpArgs {
     #[arg(long, value_name = "N")]
     pub key_slot: Option<u32>,
 
-    /// Means of opening it.
     #[command(flatten)]
     pub passphrase: PassphraseSource,
 }

@@ -42,7 +42,6 @@ pub struct FormatWordArgs {
     #[arg(long)]
     pub use_urandom: bool,
 
-    /// Options of the new volume.
     #[command(flatten)]
     pub volume: NewVolume,
 }

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use cryptline_testkit::peer::{BackgroundProgram, Peer, Run, run};
 
-use super::common::{self, Folder};
+use super::common::{self, CHEAP, Folder};
 use super::server::{READY, Server};
 
-const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A foreign server at a socket.

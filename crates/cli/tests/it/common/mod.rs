@@ -22,6 +22,8 @@ pub use header::*;
 pub const PASSPHRASE: &str = "pass phrase";
 /// Size of the volumes made here: a LUKS2 header and 4 MiB.
 pub const SIZE: u64 = 20 << 20;
+/// Options for key slots that cost next to nothing.
+pub const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
 /// Nothing here takes longer.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
@@ -103,6 +105,20 @@ impl Folder {
 
     pub fn key(&self) -> PathBuf {
         self.path("key")
+    }
+
+    /// Names of what it holds besides the key.
+    pub fn files(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.root()).expect("a folder");
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.filter(|name| name != "key").collect();
+        names.sort();
+        names
+    }
+
+    /// Those of unfinished copies.
+    pub fn drafts(&self) -> Vec<String> {
+        self.files().into_iter().filter(|name| name.starts_with(".cryptline-")).collect()
     }
 
     /// A LUKS2 volume with Argon2id at next to no cost.

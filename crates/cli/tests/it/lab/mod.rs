@@ -61,8 +61,7 @@ impl Lab {
     pub fn add(&self, passphrase: &str, slot: u32) {
         let new = format!("--new-key-file={}", self.file("new", passphrase));
         let slot = format!("--new-key-slot={slot}");
-        let cost = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
-        let options = [&[&*new, &*slot][..], &cost].concat();
+        let options = [&[&*new, &*slot][..], &CHEAP].concat();
         self.folder.run(&["key", "add"], &self.disk, &options).success();
     }
 }

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Disk, can_mount};
+use crate::common::Folder;
 use crate::server::{READY, cryptline, run, text, wait_until};
 
 #[test]
@@ -133,13 +134,8 @@ fn failed_flush_is_told_by_umount_and_by_the_server() {
     if !can_mount() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| text(&folder.path().join(name));
-    let (image, key) = (path("image"), path("key"));
-    fs::write(&key, "pass phrase").expect("a key");
-    let cost = ["--pbkdf-force-iterations=4", "--pbkdf-memory=32"];
-    let create = ["create", &image, "--size=20M", "--key-file", &key];
-    run(create.into_iter().chain(cost)).success();
+    let folder = Folder::new();
+    let [image, key] = [folder.luks2(), folder.key()].map(|path| text(&path));
     let mut disk = Disk::mount(&image, &["--key-file", &key]).expect("as above");
     let cut = OpenOptions::new().write(true).open(&image);
     cut.and_then(|image| image.set_len(1 << 20)).expect("a shorter image");
@@ -157,18 +153,13 @@ fn image_is_free_and_durable_when_umount_ends() {
     if !can_mount() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| text(&folder.path().join(name));
-    let (image, key, point) = (path("image"), path("key"), path("mnt"));
+    let folder = Folder::new();
+    let [image, key, point] = [folder.luks2(), folder.key(), folder.path("mnt")].map(|path| text(&path));
     fs::create_dir(&point).expect("a mount point");
-    fs::write(&key, "pass phrase").expect("a key");
-    let cost = ["--pbkdf-force-iterations=4", "--pbkdf-memory=32"];
-    let create = ["create", &image, "--size=20M", "--key-file", &key];
-    run(create.into_iter().chain(cost)).success();
     for round in 1..=5_u8 {
         // While another server has it, the image is locked.
         run(["mount", &image, &point, "--key-file", &key]).success();
-        let options = OpenOptions::new().read(true).write(true).open(format!("{point}/image"));
+        let options = OpenOptions::new().read(true).write(true).open(format!("{point}/luks2.img"));
         let disk = options.expect("the disk can be opened");
         let mut before = [0; 9];
         disk.read_exact_at(&mut before, 4099).expect("read");

@@ -11,13 +11,8 @@ fn disk_grows_with_its_image() {
         if !can_mount() {
             return;
         }
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = |name: &str| text(&folder.path().join(name));
-        let (image, key) = (path("image"), path("key"));
-        fs::write(&key, "pass phrase").expect("a key");
-        let cost = ["--pbkdf-force-iterations=4", "--pbkdf-memory=32"];
-        let create = ["create", &image, "--size=20M", "--key-file", &key];
-        run(create.into_iter().chain(cost)).success();
+        let folder = Folder::new();
+        let [image, key] = [folder.luks2(), folder.key()].map(|path| text(&path));
         let options = [options, &["--key-file", &key]].concat();
         let disk = Disk::mount(&image, &options).expect("as above");
         let file = disk.open();

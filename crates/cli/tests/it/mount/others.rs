@@ -140,18 +140,12 @@ fn machine_without_fuse_is_told_what_does_without() {
 
 #[test]
 fn wrong_key_leaves_nothing_behind() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = |name: &str| text(&folder.path().join(name));
-    let [image, key, wrong, point, socket, stats] = ["image", "key", "wrong", "mnt", "socket", "stats"].map(path);
+    let folder = Folder::new();
+    let image = text(&folder.luks2());
+    let [wrong, point, socket, stats] = ["wrong", "mnt", "socket", "stats"].map(|name| text(&folder.path(name)));
     fs::create_dir(&point).expect("a mount point");
-    for (path, words) in [(&key, "pass phrase"), (&wrong, "another")] {
-        fs::write(path, words).expect("a key");
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("ours");
-    }
-    let cost = ["--pbkdf-force-iterations=4", "--pbkdf-memory=32"];
-    let create = ["create", &image, "--size=20M", "--key-file", &key];
-    run(create.into_iter().chain(cost)).success();
-    let files = || fs::read_dir(folder.path()).expect("a folder").count();
+    fs::write(&wrong, "another").expect("a key");
+    let files = || folder.files();
     let before = files();
     for verb in [
         &["mount", &image, &point][..],
@@ -164,7 +158,7 @@ fn wrong_key_leaves_nothing_behind() {
         assert_eq!(fs::read_dir(&point).expect("a folder").count(), 0);
         assert_eq!(files(), before, "{verb:?}");
         let dev = |path: &str| fs::metadata(path).expect("a folder").dev();
-        assert_eq!(dev(&point), dev(&text(folder.path())), "something is mounted");
+        assert_eq!(dev(&point), dev(&text(folder.root())), "something is mounted");
     }
 }
 

@@ -3,15 +3,12 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use crate::common::{Folder, command, refused};
+use crate::below::TIMEOUT;
+use crate::common::{CHEAP, Folder, command, refused};
 use crate::server::{READY, text};
 use cryptline_testkit::ceph::Ceph;
 use cryptline_testkit::peer::{self, BackgroundProgram, Peer, Run, run};
-
-const CHEAP: [&str; 2] = ["--pbkdf=pbkdf2", "--pbkdf-force-iterations=1000"];
-const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A client such as QEMU is one: writes, and once more when it is told, and says whether it had to fetch the lock.
 /// `CONF IMAGE READY AGAIN`

@@ -2,15 +2,14 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::time::{Duration, Instant};
 
 use cryptline_testkit::ceph::Ceph;
-use cryptline_testkit::peer::{self, BackgroundProgram, Peer, run};
+use cryptline_testkit::peer::{self, Peer, run};
 
 use super::{MIB, TIMEOUT, serve, target, wait_until};
 use crate::below::{self, Below};
 use crate::common::{self, Folder, cryptline};
-use crate::server::{self, READY, noise, text};
+use crate::server::{self, noise, text};
 
 /// A snapshot is what was flushed before, and removed under its server it is an error: never other bytes.
 pub fn snapshot_stays_as_it_is_until_it_is_removed(
@@ -55,14 +54,7 @@ pub fn what_deleted_files_had_is_given_back(ceph: &Ceph, folder: &Folder, image:
     command.arg(&point).args(["--name", "disk"]);
     // A hole in a file is zeros.
     command.args(["--allow-discards", "--zeroes=detect", "--key-file", &key]);
-    let mut mount = BackgroundProgram::spawn(&mut command);
-    let deadline = Instant::now() + READY;
-    while !mount.stdout_text().contains("\nready:") {
-        let ended = mount.wait(Duration::from_millis(10)).is_some();
-        if ended || Instant::now() > deadline {
-            panic!("no mount:\n{}", mount.collect());
-        }
-    }
+    let mount = server::ready(&mut command);
     let disk = text(&point.join("disk"));
     let [large, small] = [("large", 40), ("small", 1)].map(|(name, len)| {
         let path = text(&folder.path(name));

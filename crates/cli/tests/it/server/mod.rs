@@ -47,14 +47,7 @@ impl Server {
     /// Starts a prepared command.
     #[track_caller]
     pub fn spawn(command: &mut Command) -> Self {
-        let mut process = BackgroundProgram::spawn(command);
-        let deadline = Instant::now() + READY;
-        while !process.stdout_text().contains("\nready:") {
-            let ended = process.wait(Duration::from_millis(10)).is_some();
-            if ended || Instant::now() > deadline {
-                panic!("no server:\n{}", process.collect());
-            }
-        }
+        let process = ready(command);
         let uri = value(&process.stdout_text(), "uri");
         Self { process, uri }
     }
@@ -64,6 +57,20 @@ impl Server {
     pub fn stop(self) -> Run {
         self.process.stop().success()
     }
+}
+
+/// Starts a server that says when clients can come.
+#[track_caller]
+pub fn ready(command: &mut Command) -> BackgroundProgram {
+    let mut process = BackgroundProgram::spawn(command);
+    let deadline = Instant::now() + READY;
+    while !process.stdout_text().contains("\nready:") {
+        let ended = process.wait(Duration::from_millis(10)).is_some();
+        if ended || Instant::now() > deadline {
+            panic!("no server:\n{}", process.collect());
+        }
+    }
+    process
 }
 
 /// The first value of `key: value` in a report.

@@ -6,6 +6,7 @@
 //! ```
 
 pub(super) mod callers;
+mod keys;
 mod left;
 mod memory;
 pub(super) mod newest;
@@ -305,6 +306,7 @@ pub(super) fn ask_of_nbd<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Check
     ask_of_files(&mut guest);
     ask_of_cached_writes(&mut guest);
     ask_of_ends(&mut guest);
+    keys::ask(&mut guest);
     ask_of_blocks(&mut guest);
     ask_of_silence(&mut guest);
     stopped::ask(&mut guest);
@@ -395,6 +397,7 @@ pub(super) fn ask_of_ublk<'a>(bench: &'a Bench, oracle: &mut Oracle) -> Vec<Chec
     ask_of_files(&mut guest);
     ask_of_cached_writes(&mut guest);
     ask_of_ends(&mut guest);
+    keys::ask(&mut guest);
     left::ask(&mut guest);
     stopped::ask(&mut guest);
     ask_of_blocks(&mut guest);

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,17 +20,16 @@ use cryptline_serve::stats::ExportStats;
 use cryptline_serve::ublk::{self, Ublk};
 use rustix::fs::Mode;
 
-use super::state::{self, AttachDriver, DeviceRecord, number_of, start_of};
+use super::AttachArgs;
 use crate::CliError;
 use crate::again::{self, Starter};
+use crate::attached::state::{self, AttachDriver, DeviceRecord, number_of, start_of};
 use crate::output::{complain, print, warn};
 use crate::serve::cleanup::Cleanup;
 use crate::serve::events;
 use crate::serve::front::ServedVolume;
 use crate::serve::log::LineCounter;
-use crate::serve::notify::Notifier;
-use crate::serve::options::StatsArgs;
-use crate::serve::signals::{self, Stopper, Successor};
+use crate::serve::signals::{Stopper, Successor};
 use crate::serve::volumes::Volumes;
 
 /// How long requests may take when the server stops.
@@ -39,14 +39,12 @@ const SOCKET_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// How a volume is attached.
 pub struct AttachWanted<'a> {
+    /// Options.
+    pub args: &'a AttachArgs,
     /// Maker of the device.
     pub driver: AttachDriver,
-    /// Hardware queues.
-    pub queues: u16,
     /// Bytes of a block.
     pub block: u32,
-    /// How long a request may take.
-    pub timeout: Option<Duration>,
     /// How lanes do their I/O.
     pub backend: BackendChoice,
     /// Name of what is attached, for people.
@@ -57,10 +55,6 @@ pub struct AttachWanted<'a> {
     pub folder: PathBuf,
     /// Whoever is told of the device, and has the terminal then.
     pub starter: &'a Starter,
-    /// The device is there already, and its server is gone.
-    pub recover: Option<PathBuf>,
-    /// Options on telling what was done, and where.
-    pub statistics: &'a StatsArgs,
     /// Nobody else sees what this process unmounts.
     pub has_own_mounts: bool,
 }
@@ -69,57 +63,53 @@ pub struct AttachWanted<'a> {
 ///
 /// # Errors
 /// Exit code 4 where there is no driver or the last write failed, 5 where the device is in use.
-pub fn run(volume: &Volume, wanted: &AttachWanted<'_>) -> Result<(), CliError> {
-    if let Some(device) = &wanted.recover {
+pub fn run(volume: &Volume, wanted: &AttachWanted<'_>) -> Result<ExitCode, CliError> {
+    let (args, gate) = (wanted.args, volume.gate());
+    if let Some(device) = &args.recover_device {
         go_on(volume, &state::of(device)?)?;
     }
     events::opened(volume);
-    let stop = StopHandle::new().map_err(|error| CliError::memory(error.to_string()))?;
-    let manager = Arc::new(Notifier::connect());
     let cleanup = Cleanup::default();
-    let stopper = Stopper::new(stop.clone(), Arc::clone(&manager));
-    signals::watch(stopper.clone(), cleanup.remover(), None)?;
-    events::watch_latch(&volume.info().source, volume.gate());
+    let stopper = Stopper::begin(&cleanup, None)?;
+    events::watch_latch(&volume.info().source, gate);
     // What is known of the device is kept before it can be used, and so a successor may ask for it that early.
     let asked = Successor::expect()?;
     stay_in_memory();
     let failures = Arc::new(Failures::default());
-    let stats = start_statistics(volume, wanted, &cleanup)?;
-    let device = AttachedDevice::attach(volume, wanted, stats, stop, &failures)?;
-    let _watch = device.watch();
+    let served = ServedVolume::over(wanted.target.clone(), volume, gate.clone(), args.statistics.counts());
+    let stats = Arc::clone(&served.stats);
+    let sockets = args.statistics.bind(SOCKET_MODE, &cleanup)?;
+    // The kernel wakes up who serves a device, and nobody looks out for that.
+    sockets.start(&Volumes::new([served].into()), Poll::default())?;
+    let device = AttachedDevice::attach(volume, wanted, stats, stopper.handle().clone(), &failures)?;
+    let facts = device.facts();
+    let _watch = device.watch(&facts);
     forget_mounts(wanted);
     let successor: Arc<AtomicBool> = Arc::default();
-    let watched =
-        if device.can_be_handed_over() { asked.watch(stopper.clone(), Arc::clone(&successor)) } else { Ok(()) };
-    let path = device.path();
-    let queues = device.queues().unwrap_or(wanted.queues);
-    let mut state = state_of(volume, wanted, path.clone().into(), queues);
-    state.owner = device.owner();
-    state.unprivileged = device.is_unprivileged();
+    let watched = if facts.can_be_handed_over { asked.watch(stopper.clone(), Arc::clone(&successor)) } else { Ok(()) };
+    let path = facts.path.display().to_string();
+    let mut state = state_of(volume, wanted, facts.path, facts.queues.unwrap_or(args.queues));
+    state.owner = facts.owner;
+    state.unprivileged = facts.unprivileged;
     let announced = watched.and_then(|()| state.write());
     let announced = announced.and_then(|()| announce(&path, wanted));
     if let Err(error) = announced {
-        if wanted.recover.is_some() {
+        if args.recover_device.is_some() {
             // The device waits for the next server as soon as this process has ended.
             return Err(error);
         }
         // Nobody will know of the device: it must not stay.
-        if let Err(error) = device.end(complain) {
+        if let Err(error) = device.end(false, complain) {
             complain(&format!("{path}: {error}"));
         }
         state.remove();
         return Err(error);
     }
-    let _ = failures.known.set((state.clone(), volume.gate().clone()));
-    manager.ready();
-    tracing::info!(event = "ready", device = path, "{path} can be used");
-    let ended = serve(device, volume.gate(), &state, &successor);
-    match &ended {
-        Ok(()) if successor.load(Ordering::SeqCst) => stopper.tell_of_end("a successor goes on", 0),
-        Ok(()) => stopper.tell_of_end("the volume is flushed", 0),
-        Err(error) => stopper.tell_of_end(&error.to_string(), error.exit_code()),
-    }
-    ended
+    let _ = failures.known.set((state.clone(), gate.clone()));
+    stopper.ready(Some(&path), &format!("{path} can be used"));
+    let ended = serve(device, gate, &state, &successor);
+    let is_left = successor.load(Ordering::SeqCst);
+    stopper.ended(ended.map(|()| 0), if is_left { "a successor goes on" } else { "the volume is flushed" })
 }
 
 /// Prepares the volume for what a server before has left.
@@ -135,26 +125,6 @@ fn go_on(volume: &Volume, left: &DeviceRecord) -> Result<(), CliError> {
         )]);
     }
     Ok(())
-}
-
-/// Counts what is done, for whoever may ask for it.
-fn start_statistics(
-    volume: &Volume,
-    wanted: &AttachWanted<'_>,
-    cleanup: &Cleanup,
-) -> Result<Arc<ExportStats>, CliError> {
-    let served = ServedVolume {
-        name: wanted.target.clone(),
-        gate: volume.gate().clone(),
-        info: volume.info().clone(),
-        stats: ExportStats::new(wanted.statistics.counts()),
-    };
-    let stats = Arc::clone(&served.stats);
-    let mut statistics = wanted.statistics.clone();
-    statistics.make_absolute()?;
-    // The kernel wakes up who serves a device, and nobody looks out for that.
-    statistics.bind(SOCKET_MODE, cleanup)?.start(&Volumes::new([served].into()), Poll::default())?;
-    Ok(stats)
 }
 
 /// Serves until the end, of which the state is to tell where it was not a good one.
@@ -180,8 +150,7 @@ fn serve(
         let _ = trouble.set(line.to_owned());
     };
     let is_left = successor.load(Ordering::SeqCst);
-    let ended = if is_left { device.hand_over(failed) } else { device.end(failed) };
-    match ended {
+    match device.end(is_left, failed) {
         // The successor finds what is known of the device.
         Ok(()) if is_left => Ok(()),
         Ok(()) => {
@@ -244,7 +213,7 @@ pub fn see_mounts_of_its_own() -> bool {
 fn forget_mounts(wanted: &AttachWanted<'_>) {
     if wanted.has_own_mounts && !wanted.target.contains("://") {
         // As the kernel has them in its table of mounts.
-        let sockets = wanted.statistics.paths().map(|(_, path)| path.to_owned());
+        let sockets = wanted.args.statistics.paths().map(|(_, path)| path.to_owned());
         let needed = sockets.chain([state::folder()]);
         let keep: Vec<_> = needed.filter_map(|path| path.canonicalize().ok()).collect();
         cryptline_sys::forget_mounts_of_disks(&keep);
@@ -306,6 +275,19 @@ enum AttachedDevice {
     Ublk(Ublk),
 }
 
+/// Facts of one that is there.
+struct DeviceFacts {
+    path: PathBuf,
+    /// Its queues, where the kernel may have made fewer than were asked for.
+    queues: Option<u16>,
+    /// The server, as the driver knows it.
+    owner: Option<u32>,
+    /// Set if the kernel trusts it with less.
+    unprivileged: bool,
+    /// Set if it can be left to another server.
+    can_be_handed_over: bool,
+}
+
 impl AttachedDevice {
     fn attach(
         volume: &Volume,
@@ -315,14 +297,14 @@ impl AttachedDevice {
         failures: &Arc<Failures>,
     ) -> Result<Self, AttachError> {
         let gate = volume.gate().clone();
-        let block = wanted.block;
+        let (args, block) = (wanted.args, wanted.block);
         if wanted.driver == AttachDriver::Nbd {
             let options = kernel_nbd::NbdAttachOptions {
                 backend: wanted.backend,
-                connections: wanted.queues.into(),
+                connections: args.queues.into(),
                 index: None,
                 block,
-                timeout: wanted.timeout,
+                timeout: args.timeout.map(Duration::from_secs),
                 stats,
                 grace: GRACE,
             };
@@ -330,13 +312,13 @@ impl AttachedDevice {
         }
         let failures = Arc::clone(failures);
         let options = ublk::UblkOptions {
-            queues: wanted.queues,
+            queues: args.queues,
             block,
             stats,
             grace: GRACE,
             on_failure: Arc::new(move |why| failures.take(why)),
         };
-        let left = wanted.recover.as_deref().and_then(number_of);
+        let left = args.recover_device.as_deref().and_then(number_of);
         match left {
             Some(id) => Ublk::recover(id, gate, options, stop),
             None => {
@@ -356,47 +338,34 @@ impl AttachedDevice {
         .map(Self::Ublk)
     }
 
-    fn path(&self) -> String {
-        let path = match self {
-            Self::Nbd(device) => device.path(),
-            Self::Ublk(device) => device.path(),
-        };
-        path.display().to_string()
-    }
-
-    /// Its queues, where the kernel may have made fewer than were asked for.
-    fn queues(&self) -> Option<u16> {
+    fn facts(&self) -> DeviceFacts {
         match self {
-            Self::Nbd(_) => None,
-            Self::Ublk(device) => Some(device.queues()),
-        }
-    }
-
-    /// The server, as the driver knows it.
-    fn owner(&self) -> Option<u32> {
-        match self {
-            Self::Nbd(device) => device.owner(),
-            Self::Ublk(device) => Some(device.owner()),
-        }
-    }
-
-    /// Tells if the kernel trusts it with less.
-    fn is_unprivileged(&self) -> bool {
-        match self {
-            Self::Nbd(_) => false,
-            Self::Ublk(device) => device.is_unprivileged(),
+            Self::Nbd(device) => DeviceFacts {
+                path: device.path(),
+                queues: None,
+                owner: device.owner(),
+                unprivileged: false,
+                can_be_handed_over: false,
+            },
+            Self::Ublk(device) => DeviceFacts {
+                path: device.path(),
+                queues: Some(device.queues()),
+                owner: Some(device.owner()),
+                unprivileged: device.is_unprivileged(),
+                can_be_handed_over: device.can_be_handed_over(),
+            },
         }
     }
 
     /// Has a companion take an nbd device away when this server was killed, while what is returned stays: the kernel
     /// waits for ever where nobody is left to answer a request, and only without a disk do requests get errors. A time limit
     /// would also hit a medium that is merely slow. Of a ublk device the kernel notices.
-    fn watch(&self) -> Option<UnixStream> {
-        let Self::Nbd(device) = self else {
+    fn watch(&self, facts: &DeviceFacts) -> Option<UnixStream> {
+        if let Self::Ublk(_) = self {
             return None;
-        };
+        }
         let mut companion = again::this_program();
-        companion.args(["detach", "--after-server", &device.owner()?.to_string(), "--"]).arg(device.path());
+        companion.args(["detach", "--after-server", &facts.owner?.to_string(), "--"]).arg(&facts.path);
         let watch = again::start_undoing(companion);
         if let Err(error) = &watch {
             warn(&[format!("nobody takes the device away if its server is killed: {error}")]);
@@ -413,27 +382,12 @@ impl AttachedDevice {
         }
     }
 
-    /// Tells if it can be left to another server.
-    fn can_be_handed_over(&self) -> bool {
+    /// Takes it away, or `leaves` it to another server, with all that waits for it.
+    fn end(self, leaves: bool, log: impl Fn(&str)) -> Result<(), EndError> {
         match self {
-            Self::Nbd(_) => false,
-            Self::Ublk(device) => device.can_be_handed_over(),
-        }
-    }
-
-    /// Leaves it to another server, with all that waits for it.
-    fn hand_over(self, log: impl Fn(&str)) -> Result<(), EndError> {
-        match self {
-            // It is never asked to.
+            // It is never asked to leave one.
             Self::Nbd(device) => device.end(log),
-            Self::Ublk(device) => device.hand_over(log),
-        }
-    }
-
-    /// Takes it away.
-    fn end(self, log: impl Fn(&str)) -> Result<(), EndError> {
-        match self {
-            Self::Nbd(device) => device.end(log),
+            Self::Ublk(device) if leaves => device.hand_over(log),
             Self::Ublk(device) => device.end(log),
         }
     }
