@@ -216,7 +216,7 @@ fn place_that_cannot_be_read_keeps_no_luks1_slot_from_being_removed() {
     replace(&load(SIZE)).unwrap();
     let edit = load(1 << 20);
     assert!(matches!(replace(&edit), Err(Error::NoFreeSlot(8))));
-    assert!(edit.remove(1, LastSlot::Keep).is_ok() && edit.erase(LastSlot::Remove).is_ok());
+    assert!(edit.remove(1, LastSlot::Keep).is_ok() && edit.erase().is_ok());
 }
 
 /// The header is not there afterwards: whoever put it back would open the volume with what is left.
@@ -237,7 +237,7 @@ fn what_cannot_be_overwritten_leaves_no_other_key_material() {
             disk.write(&bytes[..len.min(bytes.len())])
         };
         let mut device = Device { disk: Cursor::new(before.clone()), readable: u64::MAX, write };
-        let change = old.erase(LastSlot::Remove).unwrap();
+        let change = old.erase().unwrap();
         let error = change.commit(&mut device, SIZE).unwrap_err();
         let expected = format!("key material at offset {slots} could not be overwritten");
         assert!(error.to_string().contains(&expected), "{error}");

@@ -187,7 +187,7 @@ impl Header {
     /// # Errors
     /// A header that must be left alone; a device that fails.
     pub fn erase(self) -> Result<Edited> {
-        self.changed(None, |edit| edit.erase(LastSlot::Remove))
+        self.changed(None, Edit::erase)
     }
 
     /// Says when a key slot is tried.

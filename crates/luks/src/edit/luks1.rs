@@ -21,16 +21,13 @@ use crate::device::{ReadSeek, read_at};
 use crate::error::Error;
 use crate::kdf::Kdf;
 use crate::luks1::{
-    HEADER_LEN, KeySlot, Luks1Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN, SLOTS, UUID_FIELD, slot_start,
+    HEADER_LEN, ITERATIONS, KeySlot, Luks1Header, PLACE, SALT, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN, SLOTS, UUID_FIELD,
+    slot_start,
 };
 use crate::options::parameters;
 use crate::random::Random;
 use crate::version::HeaderVersion;
 
-/// Places in a slot's part of the header.
-const ITERATIONS: usize = 4;
-const SALT: usize = 8;
-const PLACE: usize = 40;
 /// Bytes that are written whole or not at all.
 const SECTOR: usize = 512;
 /// No key slot begins before this byte.

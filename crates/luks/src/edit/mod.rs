@@ -261,20 +261,18 @@ impl Edit {
         self.check_usable()?;
         self.check_in_use(slot)?;
         if last == LastSlot::Keep && self.is_last(slot) {
-            return Err(Error::LastSlot(Some(slot)));
+            return Err(Error::LastSlot(slot));
         }
         self.header.inner().remove(self, slot)
     }
 
-    /// Overwrites the key material of all slots, and takes them out of the header.
+    /// Overwrites the key material of all slots, and takes them out of the header. Afterwards only the volume key itself, or
+    /// a backup of the header, opens the volume.
     ///
     /// # Errors
-    /// [`Error::LastSlot`] unless `last` allows it; why the header must be left alone.
-    pub fn erase(&self, last: LastSlot) -> Result<HeaderChange<'_>, Error> {
+    /// Why the header must be left alone.
+    pub fn erase(&self) -> Result<HeaderChange<'_>, Error> {
         self.check_usable()?;
-        if last == LastSlot::Keep {
-            return Err(Error::LastSlot(None));
-        }
         self.header.inner().erase(self)
     }
 

@@ -14,7 +14,7 @@ use crate::device::{read_at, to_u64};
 use crate::edit::{Edit, Material};
 use crate::error::Error;
 use crate::kdf::Kdf;
-use crate::luks1::{Luks1Header, SLOTS, hash, slot_start};
+use crate::luks1::{Luks1Header, PLACE, SLOTS, hash, slot_start};
 use crate::luks2::binary::{BINARY_LEN, Binary, HeaderCopy};
 use crate::luks2::format::{
     self, AREA_ALIGNMENT, COPY_SIZE, DATA_OFFSET_DEFAULT, Luks2Layout, copy_salt, keyslot_json,
@@ -187,7 +187,7 @@ impl ConvertedLayout {
         let mut raw = edit.found.raw.clone();
         for (number, offset) in self.offsets.iter().enumerate() {
             let sector = u32::try_from(offset / 512).unwrap_or(u32::MAX);
-            let field = slot_start(number) + 40;
+            let field = slot_start(number) + PLACE;
             raw[field..field + 4].copy_from_slice(&sector.to_be_bytes());
         }
         let (first, second) = raw.split_at(SECTOR);
@@ -212,7 +212,7 @@ impl ConvertedLayout {
 
 /// Which sector of the header says where a slot is.
 fn sector_of(slot: usize) -> usize {
-    (slot_start(slot) + 40) / SECTOR
+    (slot_start(slot) + PLACE) / SECTOR
 }
 
 fn metadata(header: &Luks1Header, layout: &ConvertedLayout) -> Result<Value, Error> {
