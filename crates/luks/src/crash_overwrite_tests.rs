@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::format::FormatOptions;
-use crate::testing::Device;
+use crate::testing::{Device, sectors_left};
 
 /// A passphrase of the slots that are in nobody's way.
 const MORE: &[u8] = b"more";
@@ -201,6 +201,24 @@ fn place_that_a_luks1_slot_has_left_is_wiped_when_asked() {
     assert_eq!(opening(&wiped, &key), [0, 2]);
     let same = wiped[place.clone()].iter().zip(&bytes[place]);
     assert!(same.filter(|(one, other)| one == other).count() < 2000);
+}
+
+/// The place lies between the others then.
+#[test]
+fn erased_luks1_volume_has_nothing_of_a_key_slot_whose_move_was_cut_off() {
+    let (bytes, key) = full(LuksVersion::Luks1, 32, 1);
+    let edit = Edit::load(&mut Cursor::new(&bytes), SIZE).unwrap();
+    let place = edit.header().inner().areas()[1].1;
+    let old = &bytes[usize::try_from(place.offset).unwrap()..][..128_000];
+    let (mut disk, edit) = loaded(&bytes);
+    let moved = edit.replace(1, &key, PASSPHRASES[2], &new_slot());
+    commit(moved.map(|(change, _)| change), &mut disk).unwrap();
+    assert_ne!(Edit::load(&mut disk.bytes, SIZE).unwrap().header().inner().areas()[1].1, place);
+    each_cut(&bytes, &disk.done, |cut| {
+        let (mut disk, edit) = loaded(cut);
+        commit(edit.erase(), &mut disk).unwrap();
+        assert_eq!(sectors_left(disk.bytes.get_ref(), old), 0);
+    });
 }
 
 /// Such a place is none for a slot then, and what needs no place goes on.

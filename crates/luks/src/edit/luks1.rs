@@ -128,8 +128,10 @@ impl HeaderEdit for Luks1Header {
 
     fn erase<'a>(&self, edit: &'a Edit) -> ChangeResult<'a> {
         let slots: Vec<_> = self.active_slots().map(|(number, _)| number).collect();
-        // Also what a change that was cut off has left in the others.
-        Ok(HeaderChange { doomed: self.places().to_vec(), ..self.without(edit, &slots) })
+        // Also what a change that was cut off has left in the others, and between, where a slot lay that moved.
+        let mut doomed = self.places().to_vec();
+        doomed.extend(gaps(&mut self.places(), u64::from(FIRST_PLACE), self.end()));
+        Ok(HeaderChange { doomed, ..self.without(edit, &slots) })
     }
 
     fn set_uuid<'a>(&self, edit: &'a Edit, uuid: &str) -> ChangeResult<'a> {
