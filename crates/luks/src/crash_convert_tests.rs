@@ -5,8 +5,8 @@ use crate::options::LuksVersion::{Luks1, Luks2};
 
 fn converted(edit: &Edit, to: LuksVersion, disk: &mut Disk) -> Result<(), Error> {
     let size = u64::try_from(disk.bytes.get_ref().len()).unwrap();
-    let conversion = edit.convert(to, disk, size)?;
-    conversion.commit(disk, size).map(drop)
+    let change = edit.convert(to, disk, size)?;
+    change.commit(disk, size).map(drop)
 }
 
 /// There and back.

@@ -8,7 +8,7 @@ use std::io::{Read, Seek};
 use base64ct::{Base64, Encoding};
 use serde_json::{Map, Value, json};
 
-use super::{Conversion, SECTOR, checked_uuid};
+use super::{HeaderChange, NewHeader, SECTOR, checked_uuid};
 use crate::area::{Area, KeyArea, first_gap, stripes_len};
 use crate::device::{read_at, to_u64};
 use crate::edit::{Edit, Material};
@@ -35,7 +35,7 @@ pub(super) fn plan<'a>(
     header: &Luks1Header,
     device: &mut (impl Read + Seek),
     size: u64,
-) -> Result<Conversion<'a>, Error> {
+) -> Result<HeaderChange<'a>, Error> {
     check_behind_slots(header, device, size)?;
     let layout = ConvertedLayout::new(header)?;
     let json = metadata(header, &layout)?.to_string();
@@ -65,7 +65,8 @@ pub(super) fn plan<'a>(
         (0, primary[..SECTOR].to_vec()),
         (to_u64(SECTOR), primary[SECTOR..BINARY_LEN].to_vec()),
     ]);
-    Ok(Conversion { edit, writes, wiped: layout.left_behind() })
+    let wiped = layout.left_behind();
+    Ok(HeaderChange { conversion: writes, wiped, ..HeaderChange::new(edit, NewHeader::default()) })
 }
 
 /// LUKS2 takes what lies between the key slots of LUKS1 and the data for its own. There old key material may be, or
