@@ -215,7 +215,7 @@ fn headers() -> Vec<LuksError> {
         LuksError::TokenNotInUse(1),
         LuksError::NoFreeToken(32),
         LuksError::InvalidToken(text()),
-        LuksError::LastSlot(None),
+        LuksError::LastSlot(1),
         LuksError::ChangedMeanwhile,
         LuksError::JsonNotKept,
         LuksError::MetadataFull { needed: 2, room: 1 },

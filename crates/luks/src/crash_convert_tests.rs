@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::options::LuksVersion::{Luks1, Luks2};
+use crate::testing::sectors_left;
 
 fn converted(edit: &Edit, to: LuksVersion, disk: &mut Disk) -> Result<(), Error> {
     let size = u64::try_from(disk.bytes.get_ref().len()).unwrap();
-    let conversion = edit.convert(to, disk, size)?;
-    conversion.commit(disk, size).map(drop)
+    let change = edit.convert(to, disk, size)?;
+    change.commit(disk, size).map(drop)
 }
 
 /// There and back.
@@ -104,6 +105,45 @@ fn key_material_that_was_moved_is_gone_where_it_was() {
     assert_eq!(opening(&after, &key), [1]);
     let lost = |from: usize, to: usize| after[from..to] != bytes[from..to];
     assert!(lost(0x8000, 0x9000) && lost(0x1e000, 0x1f000));
+}
+
+/// Key material that a crash has left in no key slot's place, where LUKS1 has none.
+#[test]
+fn what_lay_between_key_slots_of_luks2_is_gone_from_luks1() {
+    let options = FormatOptions { sector_size: Some(512), data_offset: Some(3 << 20), ..options(Luks2, 64) };
+    let (mut bytes, key) = formatted(&options, 4 << 20, &[0]);
+    let stripes = bytes[0x8000..][..256_000].to_vec();
+    bytes[5 << 19..][..stripes.len()].copy_from_slice(&stripes);
+    let (mut disk, edit) = loaded(&bytes);
+    converted(&edit, Luks1, &mut disk).unwrap();
+    assert_eq!(opening(disk.bytes.get_ref(), &key), [0]);
+    assert_eq!(sectors_left(disk.bytes.get_ref(), &stripes), 500);
+}
+
+/// The key slot that was moved for LUKS2 lies behind the end of the backup, and the others over the header that says so.
+#[test]
+fn nothing_of_a_key_slot_behind_the_end_of_a_backup_is_left_by_a_restore_that_is_finished_from_any_cut() {
+    let (luks1, key) = volume(Luks1, 1);
+    let image = Image { bytes: luks1.clone() };
+    let (backup, size) = (image.backup(), image.size());
+    let (mut disk, edit) = loaded(&luks1);
+    converted(&edit, Luks2, &mut disk).unwrap();
+    let before = disk.bytes.into_inner();
+    let (stripes, behind) = (&luks1[4096..][..128_000], backup.len());
+    assert_eq!(sectors_left(&before[behind..], stripes), 250);
+    let restore = |disk: &mut Disk| {
+        let restore = Restore::prepare(backup.clone(), disk, size).unwrap();
+        restore.commit(disk, size).unwrap()
+    };
+    let mut disk = Disk::new(&before);
+    restore(&mut disk);
+    let count = each_cut(&before, &disk.done, |bytes| {
+        let mut again = Disk::new(bytes);
+        restore(&mut again);
+        assert_eq!(sectors_left(&again.bytes.get_ref()[behind..], stripes), 0);
+    });
+    assert!(count > 50, "{count}");
+    assert_eq!(opening(disk.bytes.get_ref(), &key), [0, 1]);
 }
 
 #[test]

@@ -249,7 +249,7 @@ fn luks2_key_changed_removed_and_erased_at_every_cut() {
     survives(&bytes, &key, &[&[0, 1], &[0, 2]], |edit, disk| replaced(edit, &key, disk));
     survives(&bytes, &key, &[&[0, 1], &[1]], |edit, disk| commit(edit.remove(0, LastSlot::Keep), disk));
     let erased: &[&[usize]] = &[&[0, 1], &[0], &[1], &[]];
-    survives(&bytes, &key, erased, |edit, disk| commit(edit.erase(LastSlot::Remove), disk));
+    survives(&bytes, &key, erased, |edit, disk| commit(edit.erase(), disk));
 }
 
 /// Whatever is left of the removal of one key slot: where it opens nothing any more, the other is the last.
@@ -266,7 +266,7 @@ fn removal_that_was_cut_off_does_not_let_the_last_slot_go() {
             let edit = Edit::load(&mut device, size).unwrap();
             let is_last = opening(bytes, &key) == [1];
             let removal = edit.remove(1, LastSlot::Keep);
-            assert_eq!(matches!(removal, Err(Error::LastSlot(Some(1)))), is_last);
+            assert_eq!(matches!(removal, Err(Error::LastSlot(1))), is_last);
             // What was begun can be ended.
             let named = edit.header().info().keyslots.iter().any(|slot| slot.id == 0);
             assert_eq!(edit.remove(0, LastSlot::Keep).is_ok(), named);
@@ -335,7 +335,7 @@ fn luks1_key_changed_removed_and_erased_at_every_cut() {
         survives(&bytes, &key, &[&[0, 1], &[0, 1, 2], &[0, 2]], |edit, disk| replaced(edit, &key, disk));
         survives(&bytes, &key, &[&[0, 1], &[0]], |edit, disk| commit(edit.remove(second, LastSlot::Keep), disk));
         let erased: &[&[usize]] = &[&[0, 1], &[0], &[1], &[]];
-        survives(&bytes, &key, erased, |edit, disk| commit(edit.erase(LastSlot::Remove), disk));
+        survives(&bytes, &key, erased, |edit, disk| commit(edit.erase(), disk));
         survives(&bytes, &key, &[&[0, 1]], |edit, disk| commit(edit.set_uuid(None), disk));
     }
 }
@@ -413,7 +413,7 @@ fn removal_is_never_believed_before_the_key_material_is_gone() {
         let header = header_len(version);
         for all in [false, true] {
             let mut disk = Disk::new(&bytes);
-            let change = if all { edit.erase(LastSlot::Remove) } else { edit.remove(1, LastSlot::Keep) };
+            let change = if all { edit.erase() } else { edit.remove(1, LastSlot::Keep) };
             commit(change, &mut disk).unwrap();
             let mut gone = 0;
             each_cut(&bytes, &disk.done, |cut| {
@@ -446,7 +446,7 @@ fn erased_volume_has_no_key_material_that_was_lost_before() {
         let mut left = bytes.clone();
         left[..header].copy_from_slice(&disk.bytes.get_ref()[..header]);
         let (mut disk, forgetful) = loaded(&left);
-        commit(forgetful.erase(LastSlot::Remove), &mut disk).unwrap();
+        commit(forgetful.erase(), &mut disk).unwrap();
         let mut after = disk.bytes.into_inner();
         after[..header].copy_from_slice(&bytes[..header]);
         let (mut after, options) = (Cursor::new(after), UnlockOptions::default());

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::format::FormatOptions;
-use crate::testing::Device;
+use crate::testing::{Device, sectors_left};
 
 /// A passphrase of the slots that are in nobody's way.
 const MORE: &[u8] = b"more";
@@ -203,6 +203,24 @@ fn place_that_a_luks1_slot_has_left_is_wiped_when_asked() {
     assert!(same.filter(|(one, other)| one == other).count() < 2000);
 }
 
+/// The place lies between the others then.
+#[test]
+fn erased_luks1_volume_has_nothing_of_a_key_slot_whose_move_was_cut_off() {
+    let (bytes, key) = full(LuksVersion::Luks1, 32, 1);
+    let edit = Edit::load(&mut Cursor::new(&bytes), SIZE).unwrap();
+    let place = edit.header().inner().areas()[1].1;
+    let old = &bytes[usize::try_from(place.offset).unwrap()..][..128_000];
+    let (mut disk, edit) = loaded(&bytes);
+    let moved = edit.replace(1, &key, PASSPHRASES[2], &new_slot());
+    commit(moved.map(|(change, _)| change), &mut disk).unwrap();
+    assert_ne!(Edit::load(&mut disk.bytes, SIZE).unwrap().header().inner().areas()[1].1, place);
+    each_cut(&bytes, &disk.done, |cut| {
+        let (mut disk, edit) = loaded(cut);
+        commit(edit.erase(), &mut disk).unwrap();
+        assert_eq!(sectors_left(disk.bytes.get_ref(), old), 0);
+    });
+}
+
 /// Such a place is none for a slot then, and what needs no place goes on.
 #[test]
 fn place_that_cannot_be_read_keeps_no_luks1_slot_from_being_removed() {
@@ -216,7 +234,7 @@ fn place_that_cannot_be_read_keeps_no_luks1_slot_from_being_removed() {
     replace(&load(SIZE)).unwrap();
     let edit = load(1 << 20);
     assert!(matches!(replace(&edit), Err(Error::NoFreeSlot(8))));
-    assert!(edit.remove(1, LastSlot::Keep).is_ok() && edit.erase(LastSlot::Remove).is_ok());
+    assert!(edit.remove(1, LastSlot::Keep).is_ok() && edit.erase().is_ok());
 }
 
 /// The header is not there afterwards: whoever put it back would open the volume with what is left.
@@ -237,7 +255,7 @@ fn what_cannot_be_overwritten_leaves_no_other_key_material() {
             disk.write(&bytes[..len.min(bytes.len())])
         };
         let mut device = Device { disk: Cursor::new(before.clone()), readable: u64::MAX, write };
-        let change = old.erase(LastSlot::Remove).unwrap();
+        let change = old.erase().unwrap();
         let error = change.commit(&mut device, SIZE).unwrap_err();
         let expected = format!("key material at offset {slots} could not be overwritten");
         assert!(error.to_string().contains(&expected), "{error}");

@@ -227,11 +227,8 @@ pub enum Error {
     #[error("this is no token: {0}")]
     InvalidToken(String),
     /// Without this slot, only the volume key itself opens the volume.
-    #[error(
-        "refused: {}, so without it no passphrase opens the volume",
-        match .0 { Some(slot) => format!("key slot {slot} is the last one"), None => "these are all key slots".to_owned() }
-    )]
-    LastSlot(Option<u32>),
+    #[error("refused: key slot {0} is the last one, so without it no passphrase opens the volume")]
+    LastSlot(u32),
     /// Another program has written the header since it was read.
     #[error("another program has changed the header meanwhile; nothing was written, try again")]
     ChangedMeanwhile,

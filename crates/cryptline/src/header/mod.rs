@@ -169,13 +169,13 @@ impl Header {
         let opened = self.open(false)?;
         with_keys(|| {
             let edit = opened.load()?;
-            let change = opened.on(edit.remove(slot, last))?;
+            let (change, header) = (opened.on(edit.remove(slot, last))?, edit.header());
             let key = if self.given.has_keys() {
-                let rest = edit.header().without_slot(slot);
-                let header = if edit.is_last(slot) { edit.header() } else { &rest };
-                Some(self.unlock(&opened, header, KeptKey::VolumeKey)?.key)
+                let rest = header.without_slot(slot);
+                let by = if edit.is_last(slot) { header } else { &rest };
+                Some(self.unlock_by(by, &opened, header, KeptKey::VolumeKey)?.key)
             } else {
-                self.demand(&opened, edit.header())?;
+                self.demand(&opened, header)?;
                 None
             };
             self.commit(&opened, change, Some(slot), key.as_ref())
@@ -187,7 +187,7 @@ impl Header {
     /// # Errors
     /// A header that must be left alone; a device that fails.
     pub fn erase(self) -> Result<Edited> {
-        self.changed(None, |edit| edit.erase(LastSlot::Remove))
+        self.changed(None, Edit::erase)
     }
 
     /// Says when a key slot is tried.
@@ -302,8 +302,19 @@ impl Header {
         header: &cryptline_luks::LuksHeader,
         opens: KeptKey,
     ) -> Result<UnlockedHeader> {
+        self.unlock_by(header, opened, header, opens)
+    }
+
+    /// The same by the key slots of `by`, which may have fewer. The rules are about the header that is there.
+    fn unlock_by(
+        &self,
+        by: &cryptline_luks::LuksHeader,
+        opened: &OpenedHeader,
+        header: &cryptline_luks::LuksHeader,
+        opens: KeptKey,
+    ) -> Result<UnlockedHeader> {
         let mut demanded = self.given.rules().check(header, &opened.name)?;
-        let unlocked = self.unlock_any(opened, header, opens)?;
+        let unlocked = self.unlock_any(opened, by, opens)?;
         demanded.prove(header, &unlocked.key, &opened.name)?;
         self.check_trust(opened, header, unlocked.old.as_ref().map(|old| old.slot))?;
         demanded.finish(&opened.name)?;

@@ -8,14 +8,16 @@
 //! Only what is too short is none: others fill theirs up to larger pages, and the beginning of a copied disk is as good.
 //!
 //! Restoring replaces key slots, so it cannot be taken back; a restore that was cut off can be run again,
-//! since the backup is still there. A LUKS2 header is written back with an epoch above those that are on
+//! since the backup is still there. Key slots that lie behind the end of the backup are overwritten first: once the header
+//! that names them is gone, nothing knows of them. A LUKS2 header is written back with an epoch above those that are on
 //! the device: nothing that was left of the old one counts as newer. One that may only be read is written back byte for
 //! byte: it was saved to be had again after a repair that costs something.
 
 use std::io::{Cursor, Read, Seek, Write};
 
-use super::Edit;
 use super::luks2::next_epoch;
+use super::{Edit, wipe};
+use crate::area::Area;
 use crate::device::{flush, read_at, to_u64, write_at, write_in_order};
 use crate::error::{Error, quote};
 use crate::luks2::binary::{BINARY_LEN, HeaderCopy};
@@ -134,10 +136,29 @@ impl Restore {
         self.current.as_ref().unwrap_or(&self.header)
     }
 
+    /// Returns the places for key slots of the header on the device that lie behind the backup's end.
+    #[must_use]
+    pub fn freed(&self) -> Vec<Area> {
+        let start = to_u64(self.backup.len());
+        // Of one that is not understood, nobody knows what else it keeps there.
+        let current = self.current.as_ref().filter(|current| current.check_writable().is_ok());
+        let places = match current.map(LuksHeader::inner) {
+            Some(header) if header.luks2().is_some() => vec![Area { offset: 0, size: header.end() }],
+            Some(header) => header.areas().into_iter().map(|(_, place)| place).collect(),
+            None => Vec::new(),
+        };
+        let behind = places.into_iter().filter_map(|place| {
+            let (offset, end) = (place.offset.max(start), place.end()?);
+            (end > offset).then(|| Area { offset, size: end - offset })
+        });
+        behind.collect()
+    }
+
     /// Writes the backup to the device it was checked against, which has `size` bytes.
     ///
     /// # Errors
-    /// [`Error::ChangedMeanwhile`], with nothing written; [`Error::Io`], after which it can be done again.
+    /// [`Error::ChangedMeanwhile`], with nothing written; [`Error::NotWiped`], with everything restored; [`Error::Io`],
+    /// after which it can be done again.
     pub fn commit(self, device: &mut (impl Read + Write + Seek), size: u64) -> Result<LuksHeader, Error> {
         let mut now = zeroed(to_u64(self.before.len()));
         read_at(device, 0, &mut now, "the place for the header")?;
@@ -147,11 +168,14 @@ impl Restore {
         let header = self.header.inner();
         let first = at(header.metadata_len());
         let writes = header.restored(&self.backup[..first], self.epoch, self.is_primary_last())?;
+        // The slots may lie over the only header that says what is to be overwritten.
+        let wiped = wipe(device, &self.freed(), size);
         self.write_slots(device, first)?;
         write_in_order(device, &writes)?;
         if header.luks2().is_none() {
             wipe_beyond(device, size, to_u64(self.backup.len()))?;
         }
+        wiped?;
         crate::look(device, size)
     }
 

@@ -1,13 +1,14 @@
 //! Headers whose key slots lie where no program puts them, and counters at their end.
 
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 
 use serde_json::json;
 
 use super::{Edit, LastSlot};
 use crate::Error;
 use crate::luks2::binary::HeaderCopy;
-use crate::testing::Image;
+use crate::options::LuksVersion;
+use crate::testing::{Device, Image, sectors_left};
 
 /// Where the test image's last key slot ends, in sectors: in the middle of 4096 bytes.
 const SLOTS_END: u32 = 2050;
@@ -211,6 +212,66 @@ fn backup_of_a_header_that_is_only_read_is_written_back_as_it_is() {
             assert!(device.bytes[..backup.len()] == image.bytes[..backup.len()]);
         }
     }
+}
+
+/// As those of a volume that has become LUKS2 since, whose first slot was in the way.
+#[test]
+fn key_slots_behind_the_end_of_a_backup_are_gone_once_it_is_restored() {
+    let mut image = Image::luks1();
+    let (backup, size) = (image.backup(), image.size());
+    let edit = image.load().unwrap();
+    let change = edit.convert(LuksVersion::Luks2, &mut image.device(), size).unwrap();
+    image.commit(change).unwrap();
+    let header = image.read().unwrap();
+    let [(_, moved)] = header.inner().areas()[..] else { panic!("one key slot") };
+    let at = usize::try_from(moved.offset).unwrap();
+    let stripes = image.bytes[at..][..128_000].to_vec();
+    assert!(at >= backup.len() && sectors_left(&image.bytes, &stripes) == 250);
+    // A slot of LUKS1 can lie there, too: this one is as a change has moved it.
+    let mut luks1 = Image::luks1();
+    luks1.bytes[at..][..stripes.len()].copy_from_slice(&stripes);
+    luks1.bytes[248..252].copy_from_slice(&u32::try_from(moved.offset / 512).unwrap().to_be_bytes());
+    for mut image in [image, luks1] {
+        let data = image.bytes[2 << 20..].to_vec();
+        image.restore(backup.clone()).unwrap();
+        assert_eq!(sectors_left(&image.bytes, &stripes), 250, "in the first slot's own place");
+        image.bytes[4096..][..stripes.len()].fill(0);
+        assert_eq!(sectors_left(&image.bytes, &stripes), 0);
+        assert!(image.bytes[2 << 20..] == data);
+    }
+}
+
+/// Such as what luksmeta keeps.
+#[test]
+fn what_lies_behind_the_end_of_a_backup_is_left_alone_where_no_header_says_what_it_is() {
+    let mut image = Image::luks1();
+    let backup = image.backup();
+    let behind = backup.len()..2 << 20;
+    image.bytes[behind.clone()].fill(7);
+    let mut headless = image.clone();
+    headless.bytes[..1024].fill(0);
+    for mut image in [image, headless] {
+        image.restore(backup.clone()).unwrap();
+        assert!(image.bytes[behind.clone()].iter().all(|&byte| byte == 7));
+    }
+}
+
+/// Everything else is as the backup has it.
+#[test]
+fn key_slot_behind_the_end_of_a_backup_that_cannot_be_overwritten_is_told() {
+    let image = Image::luks1();
+    let (backup, size) = (image.backup(), image.size());
+    let mut moved = image.clone();
+    let place = backup.len() as u64;
+    moved.bytes[248..252].copy_from_slice(&u32::try_from(place / 512).unwrap().to_be_bytes());
+    let restore = moved.prepare(backup).unwrap();
+    let write = |disk: &mut Cursor<Vec<u8>>, bytes: &[u8]| {
+        if disk.position() >= place { Err(io::ErrorKind::StorageFull.into()) } else { disk.write(bytes) }
+    };
+    let mut device = Device { disk: Cursor::new(moved.bytes), readable: u64::MAX, write };
+    let error = restore.commit(&mut device, size).unwrap_err();
+    assert!(matches!(error, Error::NotWiped { offset, .. } if offset == place), "{error}");
+    assert!(device.disk.into_inner() == image.bytes);
 }
 
 /// Whoever agrees may get a disk of another size, or one that is noise.

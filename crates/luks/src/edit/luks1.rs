@@ -21,16 +21,13 @@ use crate::device::{ReadSeek, read_at};
 use crate::error::Error;
 use crate::kdf::Kdf;
 use crate::luks1::{
-    HEADER_LEN, KeySlot, Luks1Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN, SLOTS, UUID_FIELD, slot_start,
+    HEADER_LEN, ITERATIONS, KeySlot, Luks1Header, PLACE, SALT, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN, SLOTS, UUID_FIELD,
+    slot_start,
 };
 use crate::options::parameters;
 use crate::random::Random;
 use crate::version::HeaderVersion;
 
-/// Places in a slot's part of the header.
-const ITERATIONS: usize = 4;
-const SALT: usize = 8;
-const PLACE: usize = 40;
 /// Bytes that are written whole or not at all.
 const SECTOR: usize = 512;
 /// No key slot begins before this byte.
@@ -131,8 +128,10 @@ impl HeaderEdit for Luks1Header {
 
     fn erase<'a>(&self, edit: &'a Edit) -> ChangeResult<'a> {
         let slots: Vec<_> = self.active_slots().map(|(number, _)| number).collect();
-        // Also what a change that was cut off has left in the others.
-        Ok(HeaderChange { doomed: self.places().to_vec(), ..self.without(edit, &slots) })
+        // Also what a change that was cut off has left in the others, and between, where a slot lay that moved.
+        let mut doomed = self.places().to_vec();
+        doomed.extend(gaps(&mut self.places(), u64::from(FIRST_PLACE), self.end()));
+        Ok(HeaderChange { doomed, ..self.without(edit, &slots) })
     }
 
     fn set_uuid<'a>(&self, edit: &'a Edit, uuid: &str) -> ChangeResult<'a> {

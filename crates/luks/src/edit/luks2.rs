@@ -155,7 +155,7 @@ impl Luks2Header {
         used
     }
 
-    fn unused_areas(&self) -> Vec<Area> {
+    pub(super) fn unused_areas(&self) -> Vec<Area> {
         gaps(&mut self.used_areas(), self.metadata_len(), self.end())
     }
 

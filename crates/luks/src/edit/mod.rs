@@ -3,7 +3,7 @@
 //! ```text
 //!   Edit::load   what the header says, whole: unknown members, reserved bytes and all
 //!      │
-//!      ├── add, replace, replace_in_place, remove, erase, set_priority, set_uuid, set_label, repair
+//!      ├── add, replace, replace_in_place, remove, erase, set_priority, set_uuid, set_label, repair, convert
 //!      ▼
 //!   Change       all that will be written. Keys are derived by now, and nothing is written yet
 //!      │
@@ -41,7 +41,6 @@ use std::io::{Read, Seek, Write};
 use serde_json::Value;
 
 pub use self::backup::{Backup, Restore};
-pub use self::convert::Conversion;
 pub use self::token::{TokenPlace, TokenSlots};
 pub use crate::luks2::metadata::Priority;
 
@@ -122,6 +121,9 @@ pub struct HeaderChange<'a> {
     wiped: Vec<Area>,
     /// Key material that is written when all else is.
     last: Option<Material>,
+    /// Writes that make the header one of another version, each durable before the next is begun; none where it stays what
+    /// it is.
+    conversion: Vec<Material>,
 }
 
 /// The makings of a new key slot.
@@ -140,6 +142,7 @@ type SlotResult<'a> = Result<(HeaderChange<'a>, u32), Error>;
 type Material = (u64, Vec<u8>);
 
 /// Content of a changed header.
+#[derive(Default)]
 pub(crate) struct NewHeader {
     /// LUKS1: headers that follow each other. LUKS2: the binary part.
     raw: Vec<Vec<u8>>,
@@ -261,20 +264,18 @@ impl Edit {
         self.check_usable()?;
         self.check_in_use(slot)?;
         if last == LastSlot::Keep && self.is_last(slot) {
-            return Err(Error::LastSlot(Some(slot)));
+            return Err(Error::LastSlot(slot));
         }
         self.header.inner().remove(self, slot)
     }
 
-    /// Overwrites the key material of all slots, and takes them out of the header.
+    /// Overwrites the key material of all slots, and takes them out of the header. Afterwards only the volume key itself, or
+    /// a backup of the header, opens the volume.
     ///
     /// # Errors
-    /// [`Error::LastSlot`] unless `last` allows it; why the header must be left alone.
-    pub fn erase(&self, last: LastSlot) -> Result<HeaderChange<'_>, Error> {
+    /// Why the header must be left alone.
+    pub fn erase(&self) -> Result<HeaderChange<'_>, Error> {
         self.check_usable()?;
-        if last == LastSlot::Keep {
-            return Err(Error::LastSlot(None));
-        }
         self.header.inner().erase(self)
     }
 
@@ -418,7 +419,8 @@ impl Edit {
 impl<'a> HeaderChange<'a> {
     /// Another header, and nothing else.
     fn new(edit: &'a Edit, header: NewHeader) -> Self {
-        Self { edit, doomed: Vec::new(), material: None, header, wiped: Vec::new(), last: None }
+        let (doomed, wiped, conversion) = (Vec::new(), Vec::new(), Vec::new());
+        Self { edit, doomed, material: None, header, wiped, last: None, conversion }
     }
 
     /// Returns the ranges that nothing uses any more when it is done.
@@ -460,12 +462,19 @@ impl<'a> HeaderChange<'a> {
     /// device must make durable what was written before.
     ///
     /// # Errors
-    /// [`Error::ChangedMeanwhile`], with nothing written; [`Error::NotWiped`], with everything changed;
-    /// [`Error::Io`], with the old header or the new one in place. What was to be removed may be gone
-    /// by then.
+    /// [`Error::ChangedMeanwhile`], and [`Error::Parameters`] of a conversion that would not open, with nothing written;
+    /// [`Error::NotWiped`], with everything changed; [`Error::Io`], with the old header or the new one in place. What was
+    /// to be removed may be gone by then.
     pub fn commit(self, device: &mut (impl Read + Write + Seek), size: u64) -> Result<LuksHeader, Error> {
         self.edit.check_unchanged(device, size)?;
-        let writes = self.edit.header.inner().writes(&self.header)?;
+        let is_converted = !self.conversion.is_empty();
+        let writes = if is_converted { self.conversion } else { self.edit.header.inner().writes(&self.header)? };
+        // The file of a detached header grows.
+        let ends = writes.iter().chain(&self.material).map(|(offset, bytes)| offset + to_u64(bytes.len()));
+        let end = ends.fold(size, u64::max);
+        if is_converted {
+            convert::check_result(device, [size, end], &writes)?;
+        }
         // Told when the header is written: a place that cannot be overwritten keeps no slot in it.
         let doomed = gone::destroy(device, &self.doomed, size);
         if self.last.is_some()
@@ -474,8 +483,6 @@ impl<'a> HeaderChange<'a> {
             return Err(*source);
         }
         write_in_order(device, self.material.as_slice())?;
-        // The file of a detached header grows.
-        let end = self.material.as_ref().map_or(size, |(offset, bytes)| size.max(offset + to_u64(bytes.len())));
         write_in_order(device, &writes)?;
         wipe(device, &self.wiped, end)?;
         write_in_order(device, self.last.as_slice())?;

@@ -54,8 +54,11 @@ impl<'a> HeaderChange<'a> {
         self.new_header()?.subject(seal.covers).ok()
     }
 
-    /// The header as it will be; of LUKS1, as the last write has it.
+    /// The header as it will be; of LUKS1, as the last write has it. What a conversion makes has no seal of this one.
     fn new_header(&self) -> Option<LuksHeader> {
+        if !self.conversion.is_empty() {
+            return None;
+        }
         self.edit.header.inner().changed(self.edit, &self.header)
     }
 }

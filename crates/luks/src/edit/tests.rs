@@ -41,7 +41,7 @@ fn volume_key_with_zeros_behind_it_is_another_key() {
         let longer = [&key[..], &[0; 32]].concat();
         for is_erased in [false, true] {
             if is_erased {
-                image.change(|edit| edit.erase(LastSlot::Remove)).unwrap();
+                image.change(|edit| edit.erase()).unwrap();
             }
             let header = image.read().unwrap();
             let check = |key: &[u8]| header.verify_volume_key(key, crate::KdfLimits::default());
@@ -143,10 +143,8 @@ fn slots_are_taken_from_the_lowest_and_the_named_one_until_all_are_full() {
 fn last_slot_stays_unless_it_is_said() {
     for mut image in [Image::luks2(), Image::luks1()] {
         let error = refused(&image, |edit| edit.remove(0, LastSlot::Keep));
-        assert!(matches!(error, Error::LastSlot(Some(0))), "{error}");
+        assert!(matches!(error, Error::LastSlot(0)), "{error}");
         assert!(error.to_string().contains("key slot 0 is the last one"));
-        let error = refused(&image, |edit| edit.erase(LastSlot::Keep));
-        assert!(matches!(error, Error::LastSlot(None)), "{error}");
         let error = refused(&image, |edit| edit.remove(1, LastSlot::Remove));
         assert!(matches!(error, Error::SlotNotInUse(1)), "{error}");
         let key = image.key();
@@ -175,7 +173,7 @@ fn header_that_another_program_has_written_meanwhile_is_left_alone() {
         let mut other = image.clone();
         other.change(|edit| edit.set_uuid(None)).unwrap();
         let before = other.bytes.clone();
-        let change = edit.erase(LastSlot::Remove).unwrap();
+        let change = edit.erase().unwrap();
         let error = other.commit(change).err().unwrap();
         assert!(matches!(error, Error::ChangedMeanwhile), "{error}");
         assert_eq!(error.kind(), ErrorKind::Busy);
@@ -195,7 +193,7 @@ fn unknown_requirement_and_reencryption_allow_no_change() {
             refused(&image, |edit| Ok(edit.add(&key, b"new", &cheap_slot())?.0)),
             refused(&image, |edit| Ok(edit.replace(0, &key, b"new", &cheap_slot())?.0)),
             refused(&image, |edit| edit.remove(0, LastSlot::Remove)),
-            refused(&image, |edit| edit.erase(LastSlot::Remove)),
+            refused(&image, |edit| edit.erase()),
             refused(&image, |edit| edit.set_priority(0, Priority::Ignore)),
             refused(&image, |edit| edit.set_uuid(None)),
             refused(&image, |edit| edit.set_label(Some("x"), None)),

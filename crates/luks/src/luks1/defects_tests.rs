@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use crate::edit::{LastSlot, NewSlot};
+use crate::edit::NewSlot;
 use crate::testing::{Image, PASSPHRASE, cheap_slot};
 use crate::{Error, ErrorKind, Guess, SegmentPolicy, UnlockOptions};
 
@@ -77,7 +77,7 @@ fn odd_key_slot_locks_nobody_out_and_is_not_written_around() {
         let is_free = offset >= SLOT_1;
         assert_eq!(image.unlock(&UnlockOptions::default()).unwrap().slot, if is_free { 0 } else { 2 }, "{expected}");
         let edit = image.look();
-        for refused in [edit.erase(LastSlot::Remove).err(), edit.set_uuid(None).err(), edit.wipe_unused().err()] {
+        for refused in [edit.erase().err(), edit.set_uuid(None).err(), edit.wipe_unused().err()] {
             assert!(matches!(refused, Some(Error::OddSlot(_))), "{expected}: {refused:?}");
         }
         assert!(edit.is_last(2) != is_free, "{expected}");

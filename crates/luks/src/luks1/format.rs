@@ -3,8 +3,10 @@
 use std::io::{Read, Seek, Write};
 
 use super::repair::usual_sector;
-use super::{DIGEST_LEN, HEADER_LEN, Luks1Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOT_LEN};
-use super::{KeySlot, SLOTS, SLOTS_OFFSET};
+use super::{
+    DIGEST_LEN, HEADER_LEN, ITERATIONS, KeySlot, Luks1Header, PLACE, SALT, SLOT_ACTIVE, SLOT_INACTIVE, SLOTS,
+    STRIPES_FIELD, slot_start,
+};
 use crate::af::STRIPES;
 use crate::area::{Area, fill_random, is_null_cipher, stripes_len};
 use crate::cost::{KdfKind, new_kdf, pbkdf2_iterations};
@@ -203,15 +205,15 @@ pub(crate) fn encode(header: &Luks1Header) -> [u8; HEADER_LEN] {
     put(164, &header.digest_iterations.to_be_bytes());
     put(168, header.uuid.as_bytes());
     for (number, slot) in header.slots.iter().enumerate() {
-        let start = SLOTS_OFFSET + number * SLOT_LEN;
+        let start = slot_start(number);
         let state = if slot.is_some() { SLOT_ACTIVE } else { SLOT_INACTIVE };
         put(start, &state.to_be_bytes());
         if let Some(slot) = slot {
-            put(start + 4, &slot.iterations.to_be_bytes());
-            put(start + 8, &slot.salt);
+            put(start + ITERATIONS, &slot.iterations.to_be_bytes());
+            put(start + SALT, &slot.salt);
         }
-        put(start + 40, &header.sectors[number].to_be_bytes());
-        put(start + 44, &STRIPES.to_be_bytes());
+        put(start + PLACE, &header.sectors[number].to_be_bytes());
+        put(start + STRIPES_FIELD, &STRIPES.to_be_bytes());
     }
     bytes
 }

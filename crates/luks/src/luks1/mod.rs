@@ -45,6 +45,10 @@ pub(crate) const SLOT_INACTIVE: u32 = 0x0000_dead;
 /// Where the UUID is, and how long its field is.
 pub(crate) const UUID_FIELD: std::ops::Range<usize> = 168..208;
 const SLOTS_OFFSET: usize = 208;
+/// Places in a slot's part of the header.
+pub(crate) const ITERATIONS: usize = 4;
+pub(crate) const SALT: usize = 8;
+pub(crate) const PLACE: usize = 40;
 const STRIPES_FIELD: usize = 44;
 pub(crate) const SLOT_LEN: usize = 48;
 
@@ -339,16 +343,16 @@ fn parse_slot(bytes: &[u8; HEADER_LEN], number: usize) -> Result<Option<KeySlot>
         SLOT_ACTIVE => {}
         state => return Err(format!("is neither active nor free ({state:#x})")),
     }
-    let iterations = be32(bytes, start + 4);
+    let iterations = be32(bytes, start + ITERATIONS);
     if iterations == 0 {
         return Err("has 0 PBKDF2 iterations".to_owned());
     }
-    Ok(Some(KeySlot { iterations, salt: array(bytes, start + 8), sector: be32(bytes, start + 40) }))
+    Ok(Some(KeySlot { iterations, salt: array(bytes, start + SALT), sector: be32(bytes, start + PLACE) }))
 }
 
 /// The first sector of the stripes of each slot, free ones included.
 fn slot_sectors(bytes: &[u8; HEADER_LEN]) -> [u32; SLOTS] {
-    std::array::from_fn(|number| be32(bytes, slot_start(number) + 40))
+    std::array::from_fn(|number| be32(bytes, slot_start(number) + PLACE))
 }
 
 pub(crate) fn slot_start(number: usize) -> usize {

@@ -4,7 +4,10 @@
 //! signature or a partition table has overwritten of that can be had again, and so can the state of a slot whose iterations
 //! and salt are whole, since a free one has none. Iterations and salt cannot.
 
-use super::{HEADER_LEN, Luks1Header, SLOT_ACTIVE, SLOT_INACTIVE, SLOTS, STRIPES_FIELD, TakenAreas, be32, slot_start};
+use super::{
+    HEADER_LEN, ITERATIONS, Luks1Header, PLACE, SALT, SLOT_ACTIVE, SLOT_INACTIVE, SLOTS, STRIPES_FIELD, TakenAreas,
+    be32, slot_start,
+};
 use crate::af::STRIPES;
 use crate::area::stripes_len;
 use crate::device::{ReadSeek, read_at};
@@ -12,10 +15,6 @@ use crate::error::{Error, Guess};
 
 /// First sector of the first slot's stripes, and what slots are aligned to.
 const SLOT_ALIGNMENT_SECTORS: u32 = 8;
-/// Places in a slot's part of the header.
-const ITERATIONS: usize = 4;
-const SALT: usize = 8;
-const PLACE: usize = 40;
 
 /// First sector of a place for stripes that lies on the device, and whether anything is there.
 type StripeArea = (u32, bool);

@@ -5,7 +5,6 @@ use std::io::Cursor;
 use serde_json::json;
 
 use super::binary::{COPY_SIZES, HeaderCopy, MAGIC_SECONDARY};
-use crate::edit::LastSlot;
 use crate::testing::{Image, PASSPHRASE};
 use crate::{Error, ErrorKind, LuksHeader, UnlockOptions};
 
@@ -60,7 +59,7 @@ fn newest_copy_that_is_not_understood_is_not_damaged_and_only_read_around() {
 
         assert!(image.load().is_err());
         let edit = image.look();
-        let refused = [edit.repair(false).err(), edit.erase(LastSlot::Remove).err(), edit.set_uuid(None).err()];
+        let refused = [edit.repair(false).err(), edit.erase().err(), edit.set_uuid(None).err()];
         assert!(refused.iter().all(|error| matches!(error, Some(Error::NotUnderstood { .. }))), "{refused:?}");
         let repaired = image.repaired(true).unwrap();
         assert_eq!(repaired.read().unwrap().info().epoch, Some(epoch.max(1) + 1));

@@ -5,7 +5,6 @@
 
 use serde_json::{Value, json};
 
-use crate::edit::LastSlot;
 use crate::luks2::binary::HeaderCopy;
 use crate::testing::Image;
 use crate::{Error, ErrorKind, UnlockOptions};
@@ -157,8 +156,7 @@ fn passed_over(image: &Image, expected: &str) {
     let warnings = header.warnings().join("\n");
     assert!(warnings.contains(expected), "{expected}: {warnings}");
     let edit = image.load().unwrap();
-    for refused in [edit.erase(LastSlot::Remove).err(), edit.set_label(Some("x"), None).err(), edit.wipe_unused().err()]
-    {
+    for refused in [edit.erase().err(), edit.set_label(Some("x"), None).err(), edit.wipe_unused().err()] {
         let refused = refused.expect("the header should be left alone");
         assert!(matches!(refused, Error::Odd { .. }) && refused.to_string().contains(expected), "{refused}");
     }

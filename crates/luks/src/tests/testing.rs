@@ -1,5 +1,6 @@
 //! Helpers for this crate's unit tests: small images in memory, and tools to break them.
 
+use std::collections::HashSet;
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use std::sync::OnceLock;
 
@@ -31,6 +32,12 @@ pub(crate) fn cheap_options(version: LuksVersion) -> FormatOptions {
 pub(crate) fn cheap_slot() -> NewSlot {
     let cost = KdfCost { iterations: Some(1000), ..KdfCost::default() };
     NewSlot { kdf: Some(KdfKind::Pbkdf2), cost, ..NewSlot::default() }
+}
+
+/// Counts the sectors of a disk that are as one of these stripes.
+pub(crate) fn sectors_left(disk: &[u8], stripes: &[u8]) -> usize {
+    let sectors: HashSet<_> = stripes.chunks_exact(512).collect();
+    disk.chunks_exact(512).filter(|sector| sectors.contains(sector)).count()
 }
 
 /// Paths of all values inside `json`.

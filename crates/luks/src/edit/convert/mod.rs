@@ -11,11 +11,10 @@
 mod to_luks1;
 mod to_luks2;
 
-use std::io::{Cursor, Read, Seek, Write};
+use std::io::{Cursor, Read, Seek};
 
-use super::{Edit, Material, wipe};
-use crate::area::Area;
-use crate::device::{read_at, to_u64, write_in_order};
+use super::{Edit, HeaderChange, Material, NewHeader};
+use crate::device::read_at;
 use crate::error::Error;
 use crate::options::{LuksVersion, parameters};
 use crate::{LuksHeader, luks1};
@@ -27,18 +26,9 @@ const HEADER_LEN: usize = 0x8000;
 /// Longest UUID: its field has 40 bytes, the last of them zero.
 const UUID_LEN_MAX: usize = luks1::UUID_FIELD.end - luks1::UUID_FIELD.start - 1;
 
-/// A header of another version, not written yet.
-#[must_use = "nothing is written before it is committed"]
-pub struct Conversion<'a> {
-    edit: &'a Edit,
-    /// Each is durable before the next is begun.
-    writes: Vec<Material>,
-    /// Ranges that belonged to the old header, and may still be read.
-    wiped: Vec<Area>,
-}
-
 impl Edit {
-    /// The same header as that of another version. `device` is the one that it was loaded from, and has `size` bytes.
+    /// The same header as that of another version. `device` is the one that it was loaded from, and has `size` bytes. What
+    /// lies there of key slots is read, so nobody else may write to them before that is committed.
     ///
     /// # Errors
     /// [`Error::Parameters`] for what the other version cannot have, [`Error::NoRoom`]; why the header must be left
@@ -48,7 +38,7 @@ impl Edit {
         to: LuksVersion,
         device: &mut (impl Read + Seek),
         size: u64,
-    ) -> Result<Conversion<'_>, Error> {
+    ) -> Result<HeaderChange<'_>, Error> {
         self.check_usable()?;
         if self.header.version() == to {
             return Err(parameters(format!("it is {to} already")));
@@ -60,39 +50,23 @@ impl Edit {
     }
 }
 
-impl Conversion<'_> {
-    /// Writes it to the device that the header was loaded from, which has `size` bytes now. A flush of the device must
-    /// make durable what was written before.
-    ///
-    /// # Errors
-    /// [`Error::ChangedMeanwhile`], with nothing written; [`Error::NotWiped`], with everything changed; [`Error::Io`],
-    /// with the old header or the new one in place.
-    pub fn commit(self, device: &mut (impl Read + Write + Seek), size: u64) -> Result<LuksHeader, Error> {
-        self.edit.check_unchanged(device, size)?;
-        let end = self.check_result(device, size)?;
-        write_in_order(device, &self.writes)?;
-        wipe(device, &self.wiped, end)?;
-        crate::read(device, end)
-    }
-
-    /// Reads the new header before anything is written. Returns the size that the device will have: the file of a
-    /// detached header grows.
-    fn check_result(&self, device: &mut (impl Read + Seek), size: u64) -> Result<u64, Error> {
-        let mut start = vec![0; HEADER_LEN];
-        let there = start.len().min(usize::try_from(size).unwrap_or(usize::MAX));
-        read_at(device, 0, &mut start[..there], "the header")?;
-        let mut end = size;
-        for (offset, bytes) in &self.writes {
-            end = end.max(offset + to_u64(bytes.len()));
-            let at = usize::try_from(*offset).unwrap_or(usize::MAX);
-            for (to, from) in start.iter_mut().skip(at).zip(bytes) {
-                *to = *from;
-            }
+/// Reads the header that `writes` make, before any is made, of a device of `size` bytes that will have `end`.
+pub(super) fn check_result(
+    device: &mut (impl Read + Seek),
+    [size, end]: [u64; 2],
+    writes: &[Material],
+) -> Result<(), Error> {
+    let mut start = vec![0; HEADER_LEN];
+    let there = start.len().min(usize::try_from(size).unwrap_or(usize::MAX));
+    read_at(device, 0, &mut start[..there], "the header")?;
+    for (offset, bytes) in writes {
+        let at = usize::try_from(*offset).unwrap_or(usize::MAX);
+        for (to, from) in start.iter_mut().skip(at).zip(bytes) {
+            *to = *from;
         }
-        let read = crate::read(&mut Cursor::new(start), end).and_then(|header| header.inner().check_understood());
-        read.map_err(|error| parameters(format!("nothing was written, since the new header would not open: {error}")))?;
-        Ok(end)
     }
+    let read = crate::read(&mut Cursor::new(start), end).and_then(|header| header.inner().check_understood());
+    read.map_err(|error| parameters(format!("nothing was written, since the new header would not open: {error}")))
 }
 
 fn checked_uuid(uuid: &str) -> Result<&str, Error> {

@@ -79,9 +79,9 @@ fn header_that_would_not_open_is_not_written() {
     let mut longer = image.clone();
     longer.bytes.resize(2 << 20, 0);
     let edit = longer.load().unwrap();
-    let conversion = edit.convert(LuksVersion::Luks1, &mut longer.device(), 2 << 20).unwrap();
+    let change = edit.convert(LuksVersion::Luks1, &mut longer.device(), 2 << 20).unwrap();
     let mut device = Cursor::new(image.bytes.clone());
-    let error = conversion.commit(&mut device, 600 << 10).unwrap_err();
+    let error = change.commit(&mut device, 600 << 10).unwrap_err();
     assert!(error.to_string().contains("would not open"), "{error}");
     assert!(device.into_inner() == image.bytes);
 }

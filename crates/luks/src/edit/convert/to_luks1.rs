@@ -1,6 +1,6 @@
 //! LUKS2 → LUKS1. Key material stays where it is: LUKS1 says for each slot where that is.
 
-use super::{Conversion, SECTOR, checked_uuid};
+use super::{HeaderChange, NewHeader, SECTOR, checked_uuid};
 use crate::area::{Area, first_gap, stripes_len};
 use crate::device::to_u64;
 use crate::edit::Edit;
@@ -14,7 +14,7 @@ use crate::luks2::metadata::{CryptSegment, Digest, Keyslot, Priority};
 use crate::options::parameters;
 use crate::version::HeaderVersion;
 
-pub(super) fn plan<'a>(edit: &'a Edit, header: &Luks2Header, size: u64) -> Result<Conversion<'a>, Error> {
+pub(super) fn plan<'a>(edit: &'a Edit, header: &Luks2Header, size: u64) -> Result<HeaderChange<'a>, Error> {
     // The secondary copy is all there is for a moment.
     if !header.copies_agree() {
         return Err(cannot("its two copies are not the same; repair it first"));
@@ -24,15 +24,17 @@ pub(super) fn plan<'a>(edit: &'a Edit, header: &Luks2Header, size: u64) -> Resul
     let (first, rest) = bytes.split_at(SECTOR);
     let copy_size = header.binary.copy_size;
     let offset = to_u64(BINARY_LEN);
-    Ok(Conversion {
-        edit,
-        writes: vec![
+    Ok(HeaderChange {
+        conversion: vec![
             (to_u64(SECTOR), rest.to_vec()),
             (0, first.to_vec()),
             // It would be found if the new header were damaged.
             (copy_size, vec![0; SECTOR]),
         ],
+        // LUKS1 would not know of what a crash has left there.
+        doomed: header.unused_areas(),
         wiped: vec![Area { offset, size: 2 * copy_size - offset }],
+        ..HeaderChange::new(edit, NewHeader::default())
     })
 }
 

@@ -8,13 +8,13 @@ use std::io::{Read, Seek};
 use base64ct::{Base64, Encoding};
 use serde_json::{Map, Value, json};
 
-use super::{Conversion, SECTOR, checked_uuid};
+use super::{HeaderChange, NewHeader, SECTOR, checked_uuid};
 use crate::area::{Area, KeyArea, first_gap, stripes_len};
 use crate::device::{read_at, to_u64};
 use crate::edit::{Edit, Material};
 use crate::error::Error;
 use crate::kdf::Kdf;
-use crate::luks1::{Luks1Header, SLOTS, hash, slot_start};
+use crate::luks1::{Luks1Header, PLACE, SLOTS, hash, slot_start};
 use crate::luks2::binary::{BINARY_LEN, Binary, HeaderCopy};
 use crate::luks2::format::{
     self, AREA_ALIGNMENT, COPY_SIZE, DATA_OFFSET_DEFAULT, Luks2Layout, copy_salt, keyslot_json,
@@ -35,7 +35,7 @@ pub(super) fn plan<'a>(
     header: &Luks1Header,
     device: &mut (impl Read + Seek),
     size: u64,
-) -> Result<Conversion<'a>, Error> {
+) -> Result<HeaderChange<'a>, Error> {
     check_behind_slots(header, device, size)?;
     let layout = ConvertedLayout::new(header)?;
     let json = metadata(header, &layout)?.to_string();
@@ -65,7 +65,8 @@ pub(super) fn plan<'a>(
         (0, primary[..SECTOR].to_vec()),
         (to_u64(SECTOR), primary[SECTOR..BINARY_LEN].to_vec()),
     ]);
-    Ok(Conversion { edit, writes, wiped: layout.left_behind() })
+    let wiped = layout.left_behind();
+    Ok(HeaderChange { conversion: writes, wiped, ..HeaderChange::new(edit, NewHeader::default()) })
 }
 
 /// LUKS2 takes what lies between the key slots of LUKS1 and the data for its own. There old key material may be, or
@@ -187,7 +188,7 @@ impl ConvertedLayout {
         let mut raw = edit.found.raw.clone();
         for (number, offset) in self.offsets.iter().enumerate() {
             let sector = u32::try_from(offset / 512).unwrap_or(u32::MAX);
-            let field = slot_start(number) + 40;
+            let field = slot_start(number) + PLACE;
             raw[field..field + 4].copy_from_slice(&sector.to_be_bytes());
         }
         let (first, second) = raw.split_at(SECTOR);
@@ -212,7 +213,7 @@ impl ConvertedLayout {
 
 /// Which sector of the header says where a slot is.
 fn sector_of(slot: usize) -> usize {
-    (slot_start(slot) + 40) / SECTOR
+    (slot_start(slot) + PLACE) / SECTOR
 }
 
 fn metadata(header: &Luks1Header, layout: &ConvertedLayout) -> Result<Value, Error> {
