@@ -282,9 +282,9 @@ impl Making<'_> {
                     None => Ok(()),
                 };
                 CopyJournal::begin(draft.file(), room, resumed.size, resumed.source, first)
-                    .map_err(|error| self.failed(CopyTrouble::Grow(error)))?
             }
         };
+        let journal = journal.map_err(|error| self.failed(CopyTrouble::Grow(error)))?;
         if resumed.reserves {
             draft.reserve(*size)?;
         }
