@@ -20,6 +20,7 @@ use cryptline_sys::lock;
 use rustix::fs::OFlags;
 
 use crate::bytes::{GateBytes, WindowBytes};
+use crate::durable::identity;
 use crate::error::Problem;
 use crate::info::BaseInfo;
 use crate::medium::{Medium, MediumDevice};
@@ -65,6 +66,8 @@ pub(crate) struct BaseDevice {
     pub warnings: Vec<Warning>,
     /// Where the data lies in a file that is all there is of it, or in what is mapped.
     pub data: Vec<Range<u64>>,
+    /// Identity of the file that has this data.
+    pub file: Option<(u64, u64)>,
     /// Bytes that are there. The gate has whole blocks of them.
     pub bytes: u64,
     /// Bytes of the sectors that a partition table on it counts in, where that is known.
@@ -247,18 +250,19 @@ impl Base {
 
 impl BaseDevice {
     fn new(gate: Gate, info: BaseInfo) -> Self {
-        let geometry = *gate.geometry();
-        Self { gate, info, warnings: Vec::new(), data: Vec::new(), bytes: geometry.size, table_sector: None }
+        let bytes = gate.geometry().size;
+        Self { gate, info, warnings: Vec::new(), data: Vec::new(), file: None, bytes, table_sector: None }
     }
 
     /// A file or block device that is open, for transfers of any size.
     pub fn of_image(image: Image, direct: DirectMode) -> Result<Self> {
         let (bytes, table_sector) = (image.size(), sector_of(&image));
         let all = (!image.is_block_device()).then_some(0..bytes);
+        let file = identity(image.file().metadata());
         let device = image.into_device(LEAST_BLOCK, direct)?;
         let direct = device.is_direct();
         let data = all.into_iter().collect();
-        Ok(Self { bytes, data, table_sector, ..Self::new(Gate::new(device), BaseInfo::File { direct }) })
+        Ok(Self { bytes, data, file, table_sector, ..Self::new(Gate::new(device), BaseInfo::File { direct }) })
     }
 
     fn medium(medium: &Arc<dyn Medium>, access: Access) -> Result<Self> {
@@ -279,8 +283,9 @@ impl BaseDevice {
             Target::Pmem(path) => {
                 let memory = PersistentMemory::open(path, read_only)?;
                 let (how, all) = (memory.how(), 0..memory.size());
+                let file = identity(memory.file().metadata());
                 let gate = Gate::new(PmemDevice::new(memory, read_only));
-                Ok(Self { data: std::iter::once(all).collect(), ..Self::new(gate, BaseInfo::Pmem { how }) })
+                Ok(Self { data: std::iter::once(all).collect(), file, ..Self::new(gate, BaseInfo::Pmem { how }) })
             }
             Target::Btt(path) => Self::btt(path, read_only),
             Target::Zoned(zoned) => match &zoned.place {
@@ -354,7 +359,7 @@ impl BaseDevice {
 
     fn btt(path: &Path, read_only: bool) -> Result<Self> {
         let memory = PersistentMemory::open(path, read_only)?;
-        let how = memory.how();
+        let (how, file) = (memory.how(), identity(memory.file().metadata()));
         let failed = |error| Problem::Btt(error).on(path.display());
         let arenas = locate(&memory).map_err(failed)?;
         let data = arenas.iter().map(|arena| {
@@ -366,6 +371,7 @@ impl BaseDevice {
         let sector_size = table.sector_size();
         Ok(Self {
             data: data.collect(),
+            file,
             warnings: table.warnings().iter().copied().map(Warning::Btt).collect(),
             ..Self::new(Gate::new(BttDevice::new(table, read_only)), BaseInfo::Btt { sector_size, how })
         })

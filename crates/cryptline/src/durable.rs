@@ -1,10 +1,12 @@
 //! Where files and folders are made durable: all of it in one place, so that a test can tell what a crash would leave.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
 /// Makes durable what a file, or a folder, has and what it is.
@@ -30,33 +32,64 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(path).and_then(|folder| sync_all(&folder))
 }
 
-/// Files that another one may take the place of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Replaced {
-    /// One of this name, if there is any. The new one has its permissions.
-    Any,
-    /// None: where there is one, that is an error.
-    Nothing,
+/// Tells one file from all others, as long as it is open.
+pub(crate) fn identity(metadata: io::Result<Metadata>) -> Option<(u64, u64)> {
+    metadata.map(|it| (it.dev(), it.ino())).ok()
 }
 
-/// Writes a small file. Whatever cuts that off, the old one is there, or the new one whole.
-pub(crate) fn replace(path: &Path, bytes: &[u8], replaced: Replaced) -> io::Result<()> {
+/// Tells if an open file is the one of this name, links not followed.
+pub(crate) fn is_at(file: &File, path: &Path) -> bool {
+    let file = identity(file.metadata());
+    file.is_some() && file == identity(std::fs::symlink_metadata(path))
+}
+
+/// Gives `file` the name `to` instead of `from`: a free one, or that of `old`, which is gone then. No name is durable by that.
+///
+/// # Errors
+/// `NotFound` where `from` is not its name, and `AlreadyExists` where `to` is that of a file other than `old`.
+// Guard: a file would be lost that nobody has looked at, or locked.
+pub(crate) fn rename(file: &File, from: &Path, to: &Path, old: Option<&File>) -> io::Result<()> {
+    if !is_at(file, from) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let Some(old) = old.filter(|old| is_at(old, to)) else {
+        return match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            // A file system that cannot do both in one step.
+            Err(Errno::INVAL) => std::fs::hard_link(from, to).and_then(|()| std::fs::remove_file(from)),
+            done => Ok(done?),
+        };
+    };
+    let swap = || renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE);
+    match swap() {
+        Ok(()) if is_at(old, from) => {
+            // What stays under a name that nobody looks for is no reason to fail.
+            let _ = std::fs::remove_file(from);
+            Ok(())
+        }
+        // Another one got the name just before.
+        Ok(()) => swap().map_err(io::Error::from).and(Err(io::ErrorKind::AlreadyExists.into())),
+        // A file system that cannot swap two.
+        Err(_) => std::fs::rename(from, to),
+    }
+}
+
+/// Writes a small file in the place of `old`, which was looked at, with its permissions; or where there is none. Whatever cuts
+/// that off, the old one is there, or the new one whole.
+pub(crate) fn replace(path: &Path, bytes: &[u8], old: Option<&File>) -> io::Result<()> {
     // A link is followed, so that it is not replaced by the file it leads to.
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = NamedTempFile::with_prefix_in(".cryptline-", folder)?;
-    if let (Replaced::Any, Ok(old)) = (replaced, std::fs::metadata(&path)) {
-        if !old.is_file() {
-            return Err(io::Error::other("it is no regular file"));
-        }
+    if let Some(old) = old {
+        let old = old.metadata()?;
         file.as_file().set_permissions(old.permissions())?;
         // Only root can, and only there is another owner to be kept.
         let _ = fchown(file.as_file(), Some(old.uid()), Some(old.gid()));
     }
     file.write_all(bytes)?;
     sync_all(file.as_file())?;
-    let named = if replaced == Replaced::Any { file.persist(&path) } else { file.persist_noclobber(&path) };
-    named.map_err(|error| error.error)?;
+    rename(file.as_file(), file.path(), &path, old)?;
+    file.disable_cleanup(true);
     sync_folder(folder)
 }
 
@@ -81,5 +114,33 @@ pub(crate) mod watched {
     pub(super) fn synced(file: &File) -> Option<io::Result<()>> {
         let machines = cryptline_sys::lock(&MACHINES).clone();
         machines.into_iter().find_map(|machine| machine.synced(file))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn only_the_file_that_was_looked_at_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, away] = ["path", "away"].map(|name| folder.path().join(name));
+        let names = || fs::read_dir(folder.path()).unwrap().count();
+        replace(&path, b"first", None).unwrap();
+        let first = File::open(&path).unwrap();
+        replace(&path, b"second", Some(&first)).unwrap();
+        assert_eq!((fs::read(&path).unwrap(), names()), (b"second".to_vec(), 1));
+        // Another one has the name meanwhile; or nobody knew of any.
+        for old in [Some(&first), None] {
+            let refused = replace(&path, b"third", old).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!((fs::read(&path).unwrap(), names()), (b"second".to_vec(), 1));
+        }
+        let second = File::open(&path).unwrap();
+        fs::rename(&path, &away).unwrap();
+        replace(&path, b"third", Some(&second)).unwrap();
+        assert_eq!((fs::read(&path).unwrap(), fs::read(&away).unwrap()), (b"third".to_vec(), b"second".to_vec()));
     }
 }

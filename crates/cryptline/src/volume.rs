@@ -1,6 +1,7 @@
 //! An open volume.
 
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::layer::{Exclusion, SubBlockDevice, SubBlockOptions};
@@ -31,11 +32,13 @@ pub struct Volume {
     stamp: Option<Stamp>,
     /// Where it lies: its name in `info` is for messages. None for a table.
     target: Option<Target>,
+    /// Its header, where that is elsewhere.
+    header: Option<PathBuf>,
 }
 
 impl Volume {
     pub(crate) fn new(gate: Gate, info: Info, warnings: Vec<Warning>, keeps_blocks: bool) -> Self {
-        Self { gate, info, warnings, keeps_blocks, stamp: None, target: None }
+        Self { gate, info, warnings, keeps_blocks, stamp: None, target: None, header: None }
     }
 
     /// Keeps others from reencrypting it while anybody can reach it, by the lock taken here or that of another process.
@@ -44,10 +47,14 @@ impl Volume {
         self
     }
 
-    /// Remembers where it lies, and what is there as it was before it was opened.
-    pub(crate) fn at(mut self, target: Option<Target>, stamp: Option<Stamp>) -> Self {
-        (self.target, self.stamp) = (target, stamp);
+    /// Remembers where it and its header lie, and what is there as it was before it was opened.
+    pub(crate) fn at(mut self, target: Option<Target>, header: Option<PathBuf>, stamp: Option<Stamp>) -> Self {
+        (self.target, self.header, self.stamp) = (target, header, stamp);
         self
+    }
+
+    pub(crate) fn header(&self) -> Option<&Path> {
+        self.header.as_deref()
     }
 
     pub(crate) fn target(&self) -> Option<&Target> {

@@ -133,15 +133,30 @@ impl<'a> CopyJournal<'a> {
     }
 
     /// From where that copy has ended.
-    pub fn go_on(file: &'a File, room: SourceRoom, found: CopyRecord) -> Self {
-        let at = room.end.next_multiple_of(RECORD);
-        // What was written behind it and not counted is as if it had not been.
+    pub fn go_on(file: &'a File, room: SourceRoom, found: CopyRecord) -> io::Result<Self> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let next = room.start + found.mark;
-        if at > next {
-            let _ = rustix::fs::fallocate(file, flags, next, at - next);
+        Self::go_on_by(file, room, found, |at, len| rustix::fs::fallocate(file, flags, at, len))
+    }
+
+    fn go_on_by(
+        file: &'a File,
+        room: SourceRoom,
+        found: CopyRecord,
+        punch: impl FnOnce(u64, u64) -> rustix::io::Result<()>,
+    ) -> io::Result<Self> {
+        let at = room.end.next_multiple_of(RECORD);
+        let CopyRecord { number, size, mark, source } = found;
+        let journal = Self { file, at, size, source, number: Cell::new(number), mark };
+        // What was written behind the mark and not counted is as if it had not been: zeros are not written there.
+        let next = room.start + mark;
+        if at > next && punch(next, at - next).is_err() {
+            // The records go with it, so with a cut right here it is begun anew.
+            file.set_len(next)?;
+            file.set_len(at + 2 * RECORD)?;
+            journal.note(mark)?;
+            durable::sync_all(file)?;
         }
-        Self { file, at, size: found.size, source: found.source, number: Cell::new(found.number), mark: found.mark }
+        Ok(journal)
     }
 
     /// A new one. `first` writes and makes durable what must be there before it.
@@ -239,7 +254,7 @@ mod tests {
     fn open(file: &File, size: u64, source: [u8; 32]) -> Option<CopyJournal<'_>> {
         let room = SourceRoom { start: 0, end: size };
         match CopyJournal::find(file, size, source).unwrap() {
-            FoundTraces::Same(record) => Some(CopyJournal::go_on(file, room, record)),
+            FoundTraces::Same(record) => Some(CopyJournal::go_on(file, room, record).unwrap()),
             FoundTraces::Another => None,
             FoundTraces::Nothing => Some(CopyJournal::begin(file, room, size, source, || Ok(())).unwrap()),
         }
@@ -275,5 +290,26 @@ mod tests {
         let mut bytes = [0; 8192];
         file.read_exact_at(&mut bytes, CHUNK as u64 - 4096).unwrap();
         assert!(bytes[..4096] == [7; 4096] && bytes[4096..] == [0; 4096]);
+    }
+
+    #[test]
+    fn what_lies_behind_the_mark_is_gone_where_no_holes_can_be_made() {
+        let file = tempfile::tempfile().unwrap();
+        let (mark, size) = (CHUNK as u64, 3 * CHUNK as u64 + 77);
+        let journal = open(&file, size, [1; 32]).unwrap();
+        let len = file.metadata().unwrap().len();
+        file.write_all_at(&vec![7; 3 * CHUNK + 77], 0).unwrap();
+        journal.note(mark).unwrap();
+        let FoundTraces::Same(record) = CopyJournal::find(&file, size, [1; 32]).unwrap() else { panic!() };
+        let room = SourceRoom { start: 0, end: size };
+        let journal = CopyJournal::go_on_by(&file, room, record, |_, _| Err(rustix::io::Errno::OPNOTSUPP)).unwrap();
+        assert_eq!((journal.mark, file.metadata().unwrap().len()), (mark, len));
+        let mut bytes = vec![0; 3 * CHUNK + 77];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        assert!(bytes[..CHUNK].iter().all(|byte| *byte == 7) && bytes[CHUNK..].iter().all(|byte| *byte == 0));
+        // It goes on from there once more, and further.
+        assert_eq!(open(&file, size, [1; 32]).unwrap().mark, mark);
+        journal.note(2 * mark).unwrap();
+        assert_eq!(open(&file, size, [1; 32]).unwrap().mark, 2 * mark);
     }
 }

@@ -62,8 +62,8 @@ impl Copy {
     }
 
     fn make(mut self, name: String, site: Site<'_>, resumed: Option<Resumed>) -> Result<Copied> {
-        let (replace, observer) = (self.replace, self.observer.as_ref());
-        let made = Making { name, site, header: None, contents: Some(&self), resumed, replace, observer }.run()?;
+        let observer = self.observer.as_ref();
+        let made = Making { name, site, header: None, contents: Some(&self), resumed, observer }.run()?;
         let moved = made.moved.expect("there are contents");
         Ok(self.copied(moved, made.warnings))
     }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cryptline_engine::base::{DirectMode, Image};
 use cryptline_engine::blocking::Blocking;
@@ -28,6 +28,8 @@ pub struct CopySource {
     pub(super) bytes: SourceBytes,
     /// Identity of the source, to tell whether the copy would overwrite it.
     target: Option<Target>,
+    /// Header that nothing else opens it with.
+    header: Option<PathBuf>,
     /// Where it lies, if it has no name.
     spot: Option<Spot>,
     warnings: Vec<Warning>,
@@ -57,6 +59,7 @@ impl CopySource {
             // Its owner may have written to it since it was opened.
             stamp: volume.stamp().map(Stamp::again),
             target,
+            header: volume.header().map(Path::to_owned),
             spot: None,
             bytes: SourceBytes::Device { gate: volume.gate().clone(), size: volume.size(), file: None },
             warnings: Vec::new(),
@@ -92,6 +95,7 @@ impl CopySource {
         Ok(Self {
             name,
             target: Some(target),
+            header: None,
             spot: None,
             stamp,
             bytes: SourceBytes::Device { gate: device.gate, size, file },
@@ -105,6 +109,7 @@ impl CopySource {
         Self {
             name: name.to_owned(),
             target: None,
+            header: None,
             spot: Some(Spot::of_open(&stream)),
             stamp: Stamp::of_open(&stream),
             bytes: SourceBytes::Stream(stream),
@@ -159,8 +164,8 @@ impl CopySource {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Refuses a destination that lies on the same file or block device, or has bytes in common with it elsewhere. What
-    /// a stream has read of a file, and will, is not known: it may be all of it.
+    /// Refuses a destination that lies on the same file or block device, or has bytes in common with it elsewhere; and its
+    /// header. What a stream has read of a file, and will, is not known: it may be all of it.
     pub(crate) fn refuse_same(&self, destination: &Target) -> Result<()> {
         let same = destination.spot().is_some_and(|destination| self.lies_on(&destination));
         let path = self.target.as_ref().and_then(Target::path);
@@ -180,7 +185,8 @@ impl CopySource {
 impl CopySource {
     fn lies_on(&self, destination: &Spot) -> bool {
         let own = self.spot.clone().or_else(|| self.target.as_ref()?.spot());
-        own.is_some_and(|own| own.overlaps(destination))
+        let header = self.header.as_deref().map(Spot::of);
+        own.iter().chain(&header).any(|own| own.overlaps(destination))
     }
 
     /// Refuses a file that is open and lies on the same bytes, which is called `name`.

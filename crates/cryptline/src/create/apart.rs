@@ -82,7 +82,7 @@ mod tests {
         std::fs::write(&header, "old header").unwrap();
         let new_header = Draft::new(&header, true).unwrap();
         std::fs::write(new_header.path(), "new header").unwrap();
-        let refused = publish_both(new_data, Some(new_header), false).unwrap_err();
+        let refused = publish_both(new_data, Some(new_header)).unwrap_err();
         assert_eq!(std::fs::read(&header).unwrap(), b"new data");
         assert_eq!(std::fs::read(&aside).unwrap(), b"old header");
         assert_eq!(std::fs::read(&new).unwrap(), b"new header");
@@ -107,11 +107,11 @@ mod tests {
         std::fs::write(new_data.path(), "new data").unwrap();
         std::fs::write(new_header.path(), "new header").unwrap();
         std::fs::create_dir(&header).unwrap();
-        let refused = publish_both(new_data, Some(new_header), true).unwrap_err();
+        let refused = publish_both(new_data, Some(new_header)).unwrap_err();
         assert_eq!(std::fs::read(&data).unwrap(), b"new data");
         assert_eq!(std::fs::read(&new).unwrap(), b"new header");
         assert!(matches!(refused.problem(), Problem::HeaderKept(..)), "{refused}");
-        assert_eq!(refused.kind(), crate::ErrorKind::Device);
+        assert_eq!(refused.kind(), crate::ErrorKind::Busy);
     }
 
     /// Old data with its header, and what is to replace both.
@@ -128,7 +128,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ([_, header], [new_data, new_header]) = replacing(folder.path());
         std::fs::write(new_header.path(), "new header").unwrap();
-        publish_both(new_data, Some(new_header), true).unwrap();
+        publish_both(new_data, Some(new_header)).unwrap();
         assert_eq!(std::fs::read(&header).unwrap(), b"new header");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
     }
@@ -138,7 +138,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ([data, header], [new_data, new_header]) = replacing(folder.path());
         std::fs::remove_file(new_data.path()).unwrap();
-        publish_both(new_data, Some(new_header), true).unwrap_err();
+        publish_both(new_data, Some(new_header)).unwrap_err();
         assert_eq!(std::fs::read(&data).unwrap(), b"old data");
         assert_eq!(std::fs::read(&header).unwrap(), b"old header");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);

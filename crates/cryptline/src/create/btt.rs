@@ -97,7 +97,7 @@ impl CreateBtt {
         self.step(MakingStep::Check)?;
         self.check(draft.path())?;
         self.step(MakingStep::Name)?;
-        draft.publish(self.replace)?;
+        draft.publish()?;
         Ok(sectors)
     }
 

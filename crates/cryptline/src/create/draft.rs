@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 
 use cryptline_engine::OpenError;
 use cryptline_engine::base::Image;
-use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use tempfile::{NamedTempFile, TempPath};
 
 use super::Progress;
 use crate::Result;
 use crate::copy::ResumeError;
-use crate::durable;
+use crate::durable::{self, identity, is_at};
 use crate::error::{Error, Problem};
 
 /// How often a part is opened whose owner is just done with it.
@@ -31,7 +31,7 @@ pub struct Draft {
     /// Links resolved, so that a link is not replaced by the file it should lead to.
     place: PathBuf,
     name: String,
-    /// Image that will be replaced, locked until then: nobody may begin to serve it meanwhile.
+    /// Image that will be replaced, locked until then: nobody may begin to serve it meanwhile. No other file is.
     old: Option<Image>,
 }
 
@@ -201,13 +201,17 @@ impl Draft {
 
     /// Gives what is to be replaced another name, and makes that durable.
     pub fn set_aside(&self) -> Result<Option<Aside>> {
-        let Some(at) = self.aside()? else {
+        let Some((old, at)) = self.old.as_ref().zip(self.aside()?) else {
             return Ok(None);
         };
-        let place = self.place.clone();
-        let failed = |error| failed("set aside what is now", &self.name, error);
-        rename(&place, &at, false).map_err(failed)?;
-        let aside = Aside { place, at };
+        let failed = |error: io::Error| match error.kind() {
+            // Another one has the name by now.
+            io::ErrorKind::NotFound if self.place.exists() => exists(&self.name, None),
+            _ => failed("set aside what is now", &self.name, error),
+        };
+        let file = old.file().try_clone().map_err(failed)?;
+        durable::rename(&file, &self.place, &at, None).map_err(failed)?;
+        let aside = Aside { file, place: self.place.clone(), at };
         match sync_folder_of(&aside.place) {
             Ok(()) => Ok(Some(aside)),
             Err(error) => {
@@ -229,21 +233,18 @@ impl Draft {
 
     /// Gives it its name and makes that durable. Where only the latter fails, the file keeps its name. Where it is
     /// [found](Self::found_if_cut_off) by another, it keeps that one when it cannot have its own: its data has its name.
-    pub fn publish(self, force: bool) -> Result<()> {
-        let Self { file, place, name, old: _old } = self;
-        let persist = |file: NamedTempFile| if force { file.persist(&place) } else { file.persist_noclobber(&place) };
+    pub fn publish(self) -> Result<()> {
+        let Self { file, place, name, old } = self;
+        let give = |file: &File, path: &Path| durable::rename(file, path, &place, old.as_ref().map(Image::file));
         let published = match file {
-            HeldDraft::Temporary(file) => persist(file).map_err(|it| it.error).map(drop),
-            HeldDraft::Found(file) => {
-                let given = persist(file).map(drop);
-                given.map_err(|refused| match refused.file.keep() {
-                    Ok((_, at)) => Problem::HeaderKept(at, refused.error).on(&name),
-                    Err(lost) => failed("keep", &name, lost.error),
-                })?;
+            HeldDraft::Temporary(mut file) => give(file.as_file(), file.path()).map(|()| file.disable_cleanup(true)),
+            HeldDraft::Found(mut file) => {
+                file.disable_cleanup(true);
+                let given = give(file.as_file(), file.path());
+                given.map_err(|error| Problem::HeaderKept(file.path().to_owned(), error).on(&name))?;
                 Ok(())
             }
-            HeldDraft::Kept(file, path) if is_at(&file, &path) => rename(&path, &place, force),
-            HeldDraft::Kept(..) => Err(io::ErrorKind::NotFound.into()),
+            HeldDraft::Kept(file, path) => give(&file, &path),
         };
         published.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => exists(&name, None),
@@ -256,6 +257,7 @@ impl Draft {
 /// File that is to be replaced, under another name until that is done. It stays there unless one of these is called.
 #[must_use]
 pub struct Aside {
+    file: File,
     place: PathBuf,
     at: PathBuf,
 }
@@ -263,12 +265,15 @@ pub struct Aside {
 impl Aside {
     /// Nothing was replaced.
     pub fn put_back(self) {
-        let _ = rename(&self.at, &self.place, false).and_then(|()| sync_folder_of(&self.place));
+        let back = durable::rename(&self.file, &self.at, &self.place, None);
+        let _ = back.and_then(|()| sync_folder_of(&self.place));
     }
 
     /// Deletes it, after it was replaced.
     pub fn remove(self) {
-        let _ = std::fs::remove_file(&self.at);
+        if is_at(&self.file, &self.at) {
+            let _ = std::fs::remove_file(&self.at);
+        }
     }
 }
 
@@ -339,16 +344,6 @@ fn locked_part(part: &Path, name: &str, mut open: impl FnMut() -> io::Result<Fil
     busy()
 }
 
-/// Tells if an open file is the one of this name, links not followed.
-fn is_at(file: &File, path: &Path) -> bool {
-    let file = identity(file.metadata());
-    file.is_some() && file == identity(std::fs::symlink_metadata(path))
-}
-
-fn identity(metadata: io::Result<std::fs::Metadata>) -> Option<(u64, u64)> {
-    metadata.map(|it| (it.dev(), it.ino())).ok()
-}
-
 /// Where it will be, and what is there already: refused unless `force`d.
 // Guard: what is there would be replaced without having been looked at, or locked.
 fn place_of(path: &Path, force: bool, name: &str) -> Result<(PathBuf, Option<Image>)> {
@@ -371,15 +366,6 @@ fn place_of(path: &Path, force: bool, name: &str) -> Result<(PathBuf, Option<Ima
 
 fn folder_of(place: &Path) -> &Path {
     place.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
-}
-
-fn rename(from: &Path, to: &Path, force: bool) -> io::Result<()> {
-    let flags = if force { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-    match rustix::fs::renameat_with(CWD, from, CWD, to, flags) {
-        // A file system that cannot do both in one step.
-        Err(Errno::INVAL) => std::fs::hard_link(from, to).and_then(|()| std::fs::remove_file(from)),
-        done => Ok(done?),
-    }
 }
 
 /// Writer for when the order of writes matters: a flush is a sync.
@@ -430,76 +416,5 @@ fn failed(action: &'static str, name: &str, error: io::Error) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Before, it failed only when all data had been written.
-    #[test]
-    fn place_that_cannot_be_looked_at_is_not_taken_for_free() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x".repeat(256));
-        for force in [false, true] {
-            let refused = place_of(&path, force, "place").err().map(|error| error.to_string());
-            assert!(refused.is_some_and(|why| why.contains("look at")), "{force}");
-        }
-        assert!(place_of(&folder.path().join("new"), false, "place").is_ok_and(|(_, old)| old.is_none()));
-    }
-
-    #[test]
-    fn part_that_gets_its_name_before_it_is_locked_is_not_taken() {
-        let folder = tempfile::tempdir().unwrap();
-        let (part, place) = (folder.path().join("part"), folder.path().join("place"));
-        let mut opened = 0;
-        let file = locked_part(&part, "place", || {
-            let file = open_part(&part)?;
-            opened += 1;
-            if opened == 1 {
-                // As whoever held the lock does once its copy is whole.
-                std::fs::write(&part, "whole")?;
-                std::fs::rename(&part, &place)?;
-            }
-            Ok(file)
-        });
-        let file = file.unwrap();
-        assert!(opened == 2 && is_at(&file, &part));
-        assert_eq!(std::fs::read(&place).unwrap(), b"whole");
-        let removed = locked_part(&part, "place", || {
-            let file = open_part(&part)?;
-            std::fs::remove_file(&part)?;
-            Ok(file)
-        });
-        assert!(removed.is_err(), "it is never there");
-    }
-
-    #[test]
-    fn header_of_data_that_is_there_stays_where_its_other_name_is_taken_too() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().join("header");
-        let draft = Draft::new(&place, false).unwrap();
-        std::fs::write(draft.path(), "header").unwrap();
-        std::fs::write(beside(&place, NEW), "another").unwrap();
-        let refused = draft.found_by_its_data().err().unwrap();
-        let Problem::HeaderKept(at, _) = refused.problem() else { panic!("{refused}") };
-        assert_eq!(std::fs::read(at).unwrap(), b"header");
-        assert_eq!(std::fs::read(beside(&place, NEW)).unwrap(), b"another");
-        // What is found to be wrong later must not open.
-        std::fs::remove_file(beside(&place, NEW)).unwrap();
-        std::fs::remove_file(at).unwrap();
-        let found = Draft::new(&place, false).unwrap().found_by_its_data().unwrap();
-        assert!(beside(&place, NEW).exists());
-        drop(found);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn part_that_somebody_has_moved_gets_no_name() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().join("place");
-        let draft = Draft::kept(&place, false).unwrap();
-        let part = draft.path().to_owned();
-        std::fs::rename(&part, folder.path().join("elsewhere")).unwrap();
-        std::fs::write(&part, "another").unwrap();
-        assert!(draft.publish(false).is_err());
-        assert!(!place.exists() && part.exists());
-    }
-}
+#[path = "draft_tests.rs"]
+mod tests;

@@ -11,21 +11,22 @@
 //! Samples miss what lies between them, so they are only for what a volume claims. `looked_tests.rs` has every verb
 //! write to a disk of a terabyte that records what was read before.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use cryptline_engine::{Gate, ZEROS};
 use cryptline_luks::signatures;
-use rustix::fs::SeekFrom as Place;
+use rustix::fs::{OFlags, SeekFrom as Place};
 use rustix::io::Errno;
 
 use super::Progress;
 use crate::Result;
 use crate::base::BaseDevice;
 use crate::bytes::{GateBytes, WindowBytes};
+use crate::durable::identity;
 use crate::error::Problem;
 
 /// Bytes read at a time.
@@ -194,11 +195,9 @@ pub fn what_is_there(
 ) -> Result<Option<&'static str>> {
     let mut bytes = GateBytes::reading_on(&device.gate)?;
     tell(Progress::Looking)?;
-    let is_file = |path: &&Path| fs::metadata(path).is_ok_and(|found| found.is_file());
-    let found = match path.filter(is_file).map(File::open) {
+    let found = match path.and_then(|path| file_of(device, path)) {
         // Of the file and not of the mapping: a page that is only looked at may become a page in use.
         Some(file) => {
-            let file = file.map_err(unread)?;
             let name = name_of_any(&mut bytes).map_err(unread)?;
             let has_data = || file_has_data(&file, &device.data).map_err(unread);
             if name.is_some() { name } else { has_data()?.then_some("data") }
@@ -210,6 +209,15 @@ pub fn what_is_there(
     };
     tell(Progress::Looked)?;
     Ok(found)
+}
+
+/// The regular file of a device, opened once more by its path, which may lead elsewhere by now.
+fn file_of(device: &BaseDevice, path: &Path) -> Option<File> {
+    // A FIFO must not make us wait for its writer.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
+    let found = file.metadata().ok()?;
+    (found.is_file() && identity(Ok(found)) == device.file).then_some(file)
 }
 
 /// Returns what is known from `at` on of `len` bytes.

@@ -311,3 +311,24 @@ fn only_the_bytes_of_a_range_of_a_file_count() {
         assert_eq!(file_has_data(&file, std::slice::from_ref(&range)).unwrap(), end.is_some(), "{range:?}");
     }
 }
+
+/// Somebody gives its name to a file of zeros.
+#[test]
+fn what_is_looked_at_is_what_was_opened() {
+    use crate::base::{Access, BaseSource};
+    use crate::target::Target;
+
+    let folder = tempfile::tempdir().unwrap();
+    let [path, zeros] = ["path", "zeros"].map(|name| folder.path().join(name));
+    for target in [Target::Pmem(path.clone()), Target::Path(path.clone())] {
+        std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+        std::fs::write(&zeros, vec![0; 1 << 20]).unwrap();
+        let device = BaseSource::Target(target).open_device(Access::default()).unwrap();
+        let found = || what_is_there(&device, 1 << 20, Some(&path), |_| Ok(())).unwrap();
+        assert_eq!(found(), Some("data"));
+        std::fs::rename(&zeros, &path).unwrap();
+        assert_eq!(found(), Some("data"));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(found(), Some("data"));
+    }
+}

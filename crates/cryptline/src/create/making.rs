@@ -75,8 +75,6 @@ pub(crate) struct Making<'a> {
     pub header: Option<HeaderToMake<'a>>,
     pub contents: Option<&'a Copy>,
     pub resumed: Option<Resumed>,
-    /// Replaces files of the same names.
-    pub replace: bool,
     pub observer: Option<&'a Observer>,
 }
 
@@ -282,9 +280,9 @@ impl Making<'_> {
                     None => Ok(()),
                 };
                 CopyJournal::begin(draft.file(), room, resumed.size, resumed.source, first)
-                    .map_err(|error| self.failed(CopyTrouble::Grow(error)))?
             }
         };
+        let journal = journal.map_err(|error| self.failed(CopyTrouble::Grow(error)))?;
         if resumed.reserves {
             draft.reserve(*size)?;
         }
@@ -408,9 +406,9 @@ impl Making<'_> {
             self.step(MakingStep::Name)?;
         }
         match self.site {
-            Site::New { draft, .. } => publish_both(draft, apart, self.replace).map(|()| Vec::new()),
+            Site::New { draft, .. } => publish_both(draft, apart).map(|()| Vec::new()),
             Site::There { device, .. } => {
-                apart.map_or(Ok(()), |header| header.publish(self.replace))?;
+                apart.map_or(Ok(()), Draft::publish)?;
                 if let Some(aside) = aside {
                     aside.remove();
                 }
@@ -449,19 +447,19 @@ impl Making<'_> {
 /// Gives the data its name, and then the header: as within one file, what has no header is no volume. Data that has
 /// its name gets its header even where that name may not be durable: nothing else has its key. An old header is out
 /// of the way meanwhile, since it would open onto what is not its data.
-pub(super) fn publish_both(data: Draft, header: Option<Draft>, replace: bool) -> Result<()> {
+pub(super) fn publish_both(data: Draft, header: Option<Draft>) -> Result<()> {
     let Some(header) = header else {
-        return data.publish(replace);
+        return data.publish();
     };
     let header = header.found_if_cut_off()?;
     let aside = header.set_aside()?;
-    let published = data.publish(replace);
+    let published = data.publish();
     let is_replaced = match &published {
         Ok(()) => true,
         Err(error) => matches!(error.problem(), Problem::NameNotDurable(_)),
     };
     if is_replaced {
-        header.publish(replace)?;
+        header.publish()?;
     }
     match aside {
         Some(aside) if is_replaced => aside.remove(),

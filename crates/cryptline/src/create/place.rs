@@ -172,7 +172,7 @@ impl Create {
         resumed: Option<Resumed>,
     ) -> Making<'a> {
         let header = Some(HeaderToMake { create: self, prepared });
-        Making { name, site, header, contents, resumed, replace: self.replace, observer: self.observer.as_ref() }
+        Making { name, site, header, contents, resumed, observer: self.observer.as_ref() }
     }
 
     /// Opens a device that is there already, and looks whether it may be overwritten; what to make there.

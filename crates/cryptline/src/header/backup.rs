@@ -41,7 +41,7 @@ impl Header {
         self.step(MakingStep::Size)?;
         draft.sync()?;
         self.step(MakingStep::Name)?;
-        draft.publish(false)?;
+        draft.publish()?;
         Ok(Edited::of(edit.header().clone(), None))
     }
 

@@ -11,7 +11,8 @@ use cryptline_sys::SecretBuf;
 use super::{Edited, Header, KeptKey, OpenedHeader};
 use crate::error::Problem;
 use crate::keys::{with_keys, with_keys_here};
-use crate::rules::{HeaderRules, Signed, seal_key, side_file};
+use crate::rules::side_file::SideFile;
+use crate::rules::{HeaderRules, Signed, seal_key};
 use crate::{Result, Warning};
 
 /// Parameters of a new seal.
@@ -45,15 +46,17 @@ impl Header {
     /// # Errors
     /// A wrong key, a key file that cannot be used, a header that cannot be sealed or must be left alone.
     pub fn sign(mut self, options: &SealOptions) -> Result<Sealed> {
-        let opened = self.open(options.file.is_some())?;
+        let side = options.file.as_deref().map(SideFile::look).transpose()?;
+        let opened = self.open(side.is_some())?;
         with_keys(|| {
-            let edit = if options.file.is_some() { opened.look()? } else { opened.load()? };
+            let edit = if side.is_some() { opened.look()? } else { opened.load()? };
             let header = edit.header();
             let unlocked = self.unlock(&opened, header, KeptKey::VolumeKey)?;
-            let seal = new_seal(options, header, unlocked.key).map_err(|error| error.on(&opened.name))?;
-            let mut edited = match &options.file {
-                Some(path) => {
-                    side_file::write(path, &seal)?;
+            let before = side.as_ref().map_or_else(|| header.seal().ok(), |side| side.seal().cloned());
+            let seal = new_seal(options, before, header, unlocked.key).map_err(|error| error.on(&opened.name))?;
+            let mut edited = match &side {
+                Some(side) => {
+                    side.write(&seal)?;
                     Edited::of(header.clone(), None)
                 }
                 None => opened.commit(opened.on(edit.set_seal(&seal))?, None)?,
@@ -175,7 +178,12 @@ enum Renewed {
     },
 }
 
-fn new_seal(options: &SealOptions, header: &cryptline_luks::LuksHeader, volume_key: SecretBuf) -> Result<Seal> {
+fn new_seal(
+    options: &SealOptions,
+    before: Option<Seal>,
+    header: &cryptline_luks::LuksHeader,
+    volume_key: SecretBuf,
+) -> Result<Seal> {
     let (kind, key) = match &options.key {
         Some(path) => (SealKind::File, seal_key(path)?),
         None => (SealKind::VolumeKey, volume_key),
@@ -184,10 +192,6 @@ fn new_seal(options: &SealOptions, header: &cryptline_luks::LuksHeader, volume_k
     let counter = match options.counter {
         Some(counter) => counter,
         None => {
-            let before = match &options.file {
-                Some(path) => side_file::read(path)?,
-                None => header.seal().ok(),
-            };
             let id = key_id(&key)?;
             let before = before.filter(|seal| seal.key_id == id).map_or(0, |seal| seal.counter);
             before.checked_add(1).ok_or_else(|| cryptline_luks::Error::from(SealError::Counter))?

@@ -251,13 +251,13 @@ impl Open {
             BaseSource::Target(target) => Some(target.clone()),
             _ => None,
         };
-        let stamp = target.as_ref().and_then(Stamp::of);
+        let (stamp, header) = (target.as_ref().and_then(Stamp::of), self.header.clone());
         let volume = match self.format.take().unwrap_or(usual) {
             Format::Luks(version) => luks::open(self, &source, version),
             Format::Plain(plain) => plain::open(self, &source, &plain),
             Format::RandomKey(random) => plain::open_random(self, &source, &random),
         };
-        Ok(volume?.at(target, stamp))
+        Ok(volume?.at(target, header, stamp))
     }
 
     /// The device that the encrypted data would lie on, without a look at what it holds, and what is to be said

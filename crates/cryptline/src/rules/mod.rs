@@ -16,6 +16,7 @@ pub(crate) mod side_file;
 mod state;
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -294,9 +295,14 @@ pub(crate) fn seal_key(path: &Path) -> Result<SecretBuf> {
 
 /// All of a file that people write, or this.
 pub(crate) fn read_small(path: &Path, what: &'static str) -> Result<Vec<u8>> {
+    let file = File::open(path).map_err(|source| RulesError::Read { what, path: path.into(), source })?;
+    read_open(&file, path, what)
+}
+
+/// The same of one that is open.
+fn read_open(file: &File, path: &Path, what: &'static str) -> Result<Vec<u8>> {
     let failed = |source| RulesError::Read { what, path: path.into(), source };
     let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(failed)?;
     file.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > FILE_MAX {
         return Err(failed(std::io::Error::other("it has more than 1 MiB")).into());

@@ -1,27 +1,57 @@
 //! Seals in files beside their headers.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use cryptline_luks::seal::Seal;
+use rustix::fs::OFlags;
 
-use super::{RulesError, read_small};
+use super::{RulesError, read_open};
 use crate::{Result, durable};
 
-/// Writes a seal to a file, in the place of what it has been.
-pub(crate) fn write(path: &Path, seal: &Seal) -> Result<()> {
-    let text = format!("{}\n", seal.to_json());
-    let written = durable::replace(path, text.as_bytes(), durable::Replaced::Any);
-    Ok(written.map_err(|source| RulesError::Write { path: path.into(), source })?)
+/// A place for a seal, as it was when it was looked at.
+pub(crate) struct SideFile<'a> {
+    path: &'a Path,
+    /// File and seal that were there.
+    old: Option<(File, Seal)>,
 }
 
-/// The seal in a file; `None` where there is no file.
-///
-/// # Errors
-/// A file that holds none, which is then no place for one.
-pub(crate) fn read(path: &Path) -> Result<Option<Seal>> {
-    if !path.exists() {
-        return Ok(None);
+impl<'a> SideFile<'a> {
+    /// Looks at a place.
+    ///
+    /// # Errors
+    /// A file that holds no seal, which is then no place for one.
+    pub fn look(path: &'a Path) -> Result<Self> {
+        let failed = |source| RulesError::Read { what: "seal", path: path.into(), source };
+        // A FIFO must not make us wait for its writer.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let file = match File::options().read(true).custom_flags(flags).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self { path, old: None }),
+            opened => opened.map_err(failed)?,
+        };
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(failed(io::Error::other("it is no regular file")).into());
+        }
+        let none = |_| {
+            let source = io::Error::other("it exists already and holds something else; use another name");
+            RulesError::Write { path: path.into(), source }
+        };
+        let seal = Seal::parse_text(&read_open(&file, path, "seal")?).map_err(none)?;
+        Ok(Self { path, old: Some((file, seal)) })
     }
-    let seal = Seal::parse_text(&read_small(path, "seal")?).map_err(cryptline_luks::Error::from)?;
-    Ok(Some(seal))
+
+    /// The seal that was there.
+    pub fn seal(&self) -> Option<&Seal> {
+        self.old.as_ref().map(|(_, seal)| seal)
+    }
+
+    /// Writes a seal there, as long as nothing else has come.
+    pub fn write(&self, seal: &Seal) -> Result<()> {
+        let text = format!("{}\n", seal.to_json());
+        let old = self.old.as_ref().map(|(file, _)| file);
+        let written = durable::replace(self.path, text.as_bytes(), old);
+        Ok(written.map_err(|source| RulesError::Write { path: self.path.into(), source })?)
+    }
 }

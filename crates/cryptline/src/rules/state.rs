@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -14,9 +13,9 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
-use super::{RulesError, read_small};
+use super::{RulesError, read_open};
 use crate::Result;
-use crate::durable::{self, Replaced};
+use crate::durable;
 
 /// How often a file may appear just when it is to be made.
 const TRIES: usize = 16;
@@ -31,7 +30,7 @@ pub(super) fn note(path: &Path, key_id: &str, counter: u64) -> Result<()> {
     for _ in 0..TRIES {
         let held = locked(&place).map_err(|error| failed(path, "read", &error))?;
         let mut counters = match &held {
-            Some(_) => counters_in(&place)?,
+            Some(file) => counters_in(file, &place)?,
             None => BTreeMap::new(),
         };
         match counters.get(key_id).copied() {
@@ -41,7 +40,7 @@ pub(super) fn note(path: &Path, key_id: &str, counter: u64) -> Result<()> {
             Some(seen) if seen == counter => return Ok(()),
             _ => _ = counters.insert(key_id.to_owned(), counter),
         }
-        match replace(&place, &counters, if held.is_some() { Replaced::Any } else { Replaced::Nothing }) {
+        match replace(&place, &counters, held.as_ref()) {
             // Somebody made it meanwhile.
             Err(error) if held.is_none() && error.kind() == io::ErrorKind::AlreadyExists => {}
             done => return done.map_err(|error| written(&error).into()),
@@ -69,27 +68,19 @@ fn locked(path: &Path) -> io::Result<Option<File>> {
             Err(error) => return Err(error),
         };
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) if durable::is_at(&file, path) => return Ok(Some(file)),
             // It may have been replaced before that.
-            Ok(()) if is_at(&file, path)? => return Ok(Some(file)),
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) if begin.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(5)),
-            Err(Errno::WOULDBLOCK) => return Err(io::Error::other("another process keeps it locked")),
+            Ok(()) | Err(Errno::WOULDBLOCK) if begin.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Ok(()) | Err(Errno::WOULDBLOCK) => return Err(io::Error::other("another process keeps it locked")),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    let of = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
-    match std::fs::metadata(path) {
-        Ok(there) => Ok(of(there) == of(file.metadata()?)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-fn counters_in(path: &Path) -> Result<BTreeMap<String, u64>> {
-    let text = read_small(path, "state file")?;
+fn counters_in(file: &File, path: &Path) -> Result<BTreeMap<String, u64>> {
+    let text = read_open(file, path, "state file")?;
     let wrong = |why: &str| failed(path, "read", &format!("{why}; if it is one of another program, name another file"));
     let json: Value = serde_json::from_slice(&text).map_err(|error| wrong(&error.to_string()))?;
     let members = json.as_object().filter(|members| members.len() == 2 && members.get("version") == Some(&json!(1)));
@@ -99,8 +90,8 @@ fn counters_in(path: &Path) -> Result<BTreeMap<String, u64>> {
     Ok(parsed.collect::<Option<_>>().ok_or_else(|| wrong("a counter is no number"))?)
 }
 
-fn replace(path: &Path, counters: &BTreeMap<String, u64>, replaced: Replaced) -> io::Result<()> {
+fn replace(path: &Path, counters: &BTreeMap<String, u64>, old: Option<&File>) -> io::Result<()> {
     let counters: Map<_, _> = counters.iter().map(|(id, counter)| (id.clone(), json!(counter.to_string()))).collect();
     let text = format!("{}\n", json!({"version": 1, "counters": counters}));
-    durable::replace(path, text.as_bytes(), replaced)
+    durable::replace(path, text.as_bytes(), old)
 }

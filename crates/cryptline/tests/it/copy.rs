@@ -415,3 +415,41 @@ fn copy_into_a_file_or_a_stream_is_hashed_in_the_order_of_its_bytes() {
         assert!(std::fs::read(path(name)).unwrap() == bytes, "{name}");
     }
 }
+
+/// Without it the data would be lost.
+#[test]
+fn header_of_the_source_is_no_destination() {
+    let folder = tempfile::tempdir().unwrap();
+    let [disk, header, soft, hard, new] =
+        ["disk", "header", "soft", "hard", "new"].map(|name| folder.path().join(name));
+    make(&disk, 20 << 20);
+    let before = std::fs::read(&disk).unwrap()[..HEADER].to_vec();
+    std::fs::write(&header, &before).unwrap();
+    std::os::unix::fs::symlink(&header, &soft).unwrap();
+    std::fs::hard_link(&header, &hard).unwrap();
+    let open = Open::new(&disk).header(&header).passphrase(PHRASE).read_only(true);
+    let volume = open.open().unwrap();
+    let create =
+        |to: &std::path::Path, copy| Create::new(to).format(cheap()).passphrase(PHRASE).replace(true).fill(copy);
+    for is_named in [false, true] {
+        let copy = || {
+            let source = CopySource::volume(&volume);
+            Copy::new(if is_named { source.named("it") } else { source }).replace(true)
+        };
+        for to in [&header, &soft, &hard] {
+            let stream = File::options().write(true).open(to).unwrap();
+            for (way, refused) in [
+                ("target", copy().into_target(to).map(drop)),
+                ("file", copy().into_file(to).map(drop)),
+                ("stream", copy().into_stream(stream, "stream").map(drop)),
+                ("volume", create(to, copy()).create().map(drop)),
+                ("header", create(&new, copy()).header(to).create().map(drop)),
+            ] {
+                let refused = refused.err().unwrap_or_else(|| panic!("{way} {to:?}"));
+                assert!(matches!(refused.problem(), Problem::SameFile), "{way} {to:?}: {refused}");
+                assert!(std::fs::read(to).unwrap() == before, "{way} {to:?}");
+            }
+        }
+        assert_eq!(copy().into_file(&new).unwrap().bytes, 4 << 20);
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -274,4 +274,28 @@ fn backup_is_restored_only_if_it_keeps_the_rules() {
     assert!(disk.bytes() == changed);
     Header::new(&disk.path).header_rules(measured.clone()).restore(&backup, |_| Ok(())).unwrap();
     Open::new(&disk.path).passphrase(PHRASE).header_rules(measured).open().unwrap();
+}
+
+/// Whatever its counter is to be.
+#[test]
+fn seal_in_a_file_takes_the_place_of_another_seal_and_of_nothing_else() {
+    let disk = Disk::sealed(Covers::default());
+    let sign = |file: &Path, counter| {
+        let options = SealOptions { counter, file: Some(file.to_owned()), ..SealOptions::default() };
+        Header::new(&disk.path).passphrase(PHRASE).sign(&options).map(|sealed| sealed.seal.counter)
+    };
+    let [seal, key] = ["seal", "key"].map(|name| disk.folder.path().join(name));
+    for (counter, expected) in [(None, 1), (Some(7), 7), (None, 8)] {
+        assert_eq!(sign(&seal, counter).unwrap(), expected);
+    }
+    fs::write(&key, "precious").unwrap();
+    for file in [&disk.path, &key] {
+        let before = fs::read(file).unwrap();
+        for counter in [None, Some(3)] {
+            let refused = sign(file, counter).unwrap_err();
+            assert_eq!(refused.kind(), cryptline::ErrorKind::Device, "{refused}");
+            assert!(fs::read(file).unwrap() == before, "{file:?} {counter:?}");
+        }
+    }
+    assert!(sign(disk.folder.path(), Some(3)).is_err());
 }
