@@ -557,6 +557,9 @@ pub(crate) fn warning(warning: &cryptline::Warning) -> String {
         Warning::Doubted(_) => format!("{warning} (--accept-cipher)"),
         Warning::DiscardsNotAsked => format!("{warning}; --allow-discards has them passed down"),
         Warning::SealVoid => format!("{warning}; seal it again with `cryptline header sign`"),
+        Warning::CounterNotNoted { .. } => {
+            format!("{warning}; `cryptline header verify` with the same --header-state notes it")
+        }
         Warning::KeysNotLocked => format!("{warning} (ulimit -l)"),
         other => other.to_string(),
     }

@@ -54,6 +54,7 @@ fn warnings_name_the_option_or_verb_that_they_are_about() {
         (Warning::ZonedQueue, "--dispatch=queue"),
         (Warning::Btt(lost), "cryptline btt check --repair"),
         (Warning::FewerHelpers { wanted, cores }, "--helpers 100"),
+        (Warning::CounterNotNoted { path: "state".into(), why: "full".into() }, "cryptline header verify"),
     ] {
         let said = warning(&said);
         assert!(said.contains(option), "{said}");

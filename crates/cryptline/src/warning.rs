@@ -1,6 +1,7 @@
 //! Facts that a user should know about a volume that opens.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use cryptline_engine::btt::InfoBlockLost;
 use cryptline_luks::Doubted;
@@ -11,6 +12,9 @@ const DISCARDS_NOT_ASKED: &str = "the header has the flag 'allow-discards', whic
 
 const FORMER_UUID: &str = "is bound to the former UUID, so its helper will refuse it; set that UUID again, or bind another token \
     and remove this one";
+
+const STATE_UNCHANGED: &str = "could not be written, so it does not know of the new seal, and the header from before is not \
+    refused";
 
 /// Something that does not keep a volume from being opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +44,13 @@ pub enum Warning {
     WeakToken(String),
     /// The seal of the header does not hold for what the header has become.
     SealVoid,
+    /// The counter of a new seal is not kept, though that was asked for.
+    CounterNotNoted {
+        /// The state file.
+        path: PathBuf,
+        /// Description of what kept it from being written.
+        why: String,
+    },
     /// Writes of a zoned device are encrypted inline, though the queue was asked for.
     ZonedQueue,
     /// Writes are encrypted inline, though the queue was asked for: the NBD server below takes one connection.
@@ -113,6 +124,7 @@ impl fmt::Display for Warning {
             Self::FormerUuid { token } => write!(f, "token {token} {FORMER_UUID}"),
             Self::Token { id, why } => write!(f, "skipping token {id}: {why}"),
             Self::SealVoid => f.write_str("the seal of the header does not hold any more, since the header has changed"),
+            Self::CounterNotNoted { path, why } => write!(f, "the state file {path:?} {STATE_UNCHANGED} ({why})"),
             Self::OneConnection => f.write_str(
                 "the NBD server takes one connection, so writes are encrypted inline",
             ),
@@ -135,9 +147,7 @@ impl fmt::Display for Warning {
                 "high_priority: this user may not raise the priority of threads, so the workers have the \
                  ordinary one",
             ),
-            Self::SharedPageCache => {
-                f.write_str("the page cache may hide what others write to the target")
-            }
+            Self::SharedPageCache => f.write_str("the page cache may hide what others write to the target"),
             Self::Neighbours { sector } => write!(
                 f,
                 "a crash in the middle of a write smaller than {sector} bytes can damage its neighbours in the \

@@ -7,10 +7,12 @@ use std::path::Path;
 
 use cryptline_luks::edit::Restore;
 
+use super::seal::Renewed;
 use super::{Edited, Header};
 use crate::Result;
 use crate::create::{Draft, MakingStep, Progress};
 use crate::error::Problem;
+use crate::keys::with_keys;
 
 impl Header {
     /// Writes a backup of the header with its key slots to a new file, which only its owner can read.
@@ -23,7 +25,7 @@ impl Header {
         drop(Draft::new(path, false)?);
         let opened = self.open(true)?;
         let edit = opened.look()?;
-        self.demand(&opened, edit.header())?;
+        with_keys(|| self.demand(&opened, edit.header()))?;
         let backup = {
             let _lock = opened.lock_to_read()?;
             opened.on(edit.backup(&mut opened.device()?, opened.base.size()))?
@@ -49,7 +51,8 @@ impl Header {
         self.tell(Progress::Step(step))
     }
 
-    /// Writes a backup back. What would be lost by that is told first, and an error leaves everything as it is.
+    /// Writes a backup back. What would be lost by that is told first, and an error leaves everything as it is. Key slots
+    /// that lie behind the backup's end are overwritten.
     ///
     /// # Errors
     /// Fails for what is no backup, or one of other data, and where a device fails, after which it can be done again.
@@ -62,12 +65,16 @@ impl Header {
             opened.on(Restore::prepare(bytes, &mut opened.device()?, size))?
         };
         // The header that will be there must keep the rules; nothing need be left of the one that is.
-        self.given.rules().check(restore.header(), &opened.name)?.finish(&opened.name)?;
+        let demanded = self.given.rules().check(restore.header(), &opened.name)?;
+        demanded.expect(&opened.name)?;
         confirm(restore.concerns())?;
-        let _in_use = opened.in_use(restore.known_by())?;
-        let _lock = opened.lock()?;
-        let header = opened.on(restore.commit(&mut opened.device()?, size))?;
-        Ok(Edited { slot: None, token: None, warnings: Vec::new(), header })
+        let _locks = opened.locks(restore.known_by())?;
+        let seal = demanded.expect(&opened.name)?;
+        let renewed =
+            seal.map_or(Renewed::No, |seal| Renewed::As { key_id: seal.key_id.clone(), counter: seal.counter });
+        let freed = restore.freed();
+        let restored = opened.written(restore.commit(&mut opened.device()?, size), &freed);
+        self.noted(restored.map(|header| Edited { slot: None, token: None, warnings: Vec::new(), header }), renewed)
     }
 }
 

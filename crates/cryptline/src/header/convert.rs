@@ -4,10 +4,12 @@ use cryptline_luks::format::LuksVersion;
 
 use super::{Edited, Header, OpenedHeader};
 use crate::Result;
+use crate::keys::with_keys;
 
 impl Header {
-    /// Makes the header one of another version, with the same volume key, UUID, key slots and data. Nobody may have
-    /// the volume open. Whatever cuts it off, the old header or the new one opens the volume.
+    /// Makes the header one of another version, with the same volume key, UUID, key slots and data. Nobody may have open
+    /// what the header is on; who has a volume open by a header elsewhere needs that no more. Whatever cuts it off, the
+    /// old header or the new one opens the volume.
     ///
     /// # Errors
     /// Fails if the other version cannot have something, there is no room, or somebody uses the volume.
@@ -15,12 +17,10 @@ impl Header {
         let source = self.source()?;
         let opened = OpenedHeader::beside(&source, false, false)?;
         let edit = opened.load()?;
-        self.demand(&opened, edit.header())?;
-        let _in_use = opened.in_use(edit.header())?;
-        let _lock = opened.lock()?;
-        let (mut device, size) = (opened.device()?, opened.base.size());
-        let conversion = opened.on(edit.convert(to, &mut device, size))?;
-        let header = opened.on(conversion.commit(&mut device, size))?;
-        Ok(Edited::of(header, None))
+        with_keys(|| self.demand(&opened, edit.header()))?;
+        let _locks = opened.locks(edit.header())?;
+        let change = opened.on(edit.convert(to, &mut opened.device()?, opened.base.size()))?;
+        let (change, renewed) = self.resealed(&opened, change, None)?;
+        self.noted(opened.commit_locked(change, None), renewed)
     }
 }

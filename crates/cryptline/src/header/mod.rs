@@ -11,6 +11,7 @@ mod backup;
 mod change;
 mod convert;
 pub(crate) mod lock;
+mod opened;
 mod own_device;
 #[cfg(test)]
 mod power_tests;
@@ -22,19 +23,16 @@ mod trust;
 mod unbound;
 
 use std::ffi::OsStr;
-use std::io::{Read, Seek, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cryptline_luks::UnlockOptions;
 use cryptline_luks::edit::{Edit, HeaderChange, LastSlot, NewSlot, Priority};
 use cryptline_luks::token::EXEC_TOKEN;
-use cryptline_luks::{Area, UnlockOptions};
 use cryptline_sys::SecretBuf;
-use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::base::{Access, Base, BaseSource, BaseStore};
-use crate::bytes::{GateBytes, WindowBytes};
-use crate::create::{Durable, Observer, Progress};
+use crate::base::BaseSource;
+use crate::create::{Observer, Progress};
 use crate::error::Problem;
 use crate::given::Given;
 use crate::keys::{Key, KeyRequest, Keys, Passphrase, with_keys};
@@ -44,11 +42,10 @@ use crate::setters::{setter_of_options, setters, setters_of_unlocking};
 use crate::target::Target;
 use crate::tokens;
 use crate::{Result, Warning};
-use lock::{InUse, Lock};
-use own_device::OwnDevice;
 
 use change::ConfirmFn;
 pub use change::Overwrite;
+use opened::OpenedHeader;
 pub use resize::{ResizeError, ResizeOptions, Resized};
 pub use rotate::Rotation;
 pub use seal::{SealOptions, Sealed};
@@ -226,10 +223,13 @@ impl Header {
     /// A header of which no copy is good; without `force`, what it would cost; a device that fails.
     pub fn repair(mut self, force: bool) -> Result<Option<Edited>> {
         let opened = self.open(false)?;
-        let edit = opened.look()?;
-        self.demand(&opened, edit.header())?;
-        let change = opened.on(edit.repair(force))?;
-        change.map(|change| self.commit(&opened, change, None, None)).transpose()
+        with_keys(|| {
+            let edit = opened.look()?;
+            match opened.on(edit.repair(force))? {
+                Some(change) => self.commit_sealed(&opened, change, None).map(Some),
+                None => self.demand(&opened, edit.header()).map(|_| None),
+            }
+        })
     }
 
     /// Overwrites what no key slot uses of the place for key slots: a crash, or another program, can leave old key
@@ -249,10 +249,7 @@ impl Header {
         let opened = self.open(false)?;
         let edit = opened.load()?;
         let change = opened.on(change(&edit))?;
-        with_keys(|| {
-            let key = self.key_of_seal(&opened, &change)?;
-            self.commit(&opened, change, slot, key.as_ref())
-        })
+        with_keys(|| self.commit_sealed(&opened, change, slot))
     }
 
     /// Has a change made that takes keys, commits it, and warns where keys may be swapped out.
@@ -414,108 +411,4 @@ struct UnlockedHeader {
 struct Old {
     slot: u32,
     passphrase: SecretBuf,
-}
-
-/// Bytes that can be read and written.
-trait HeaderDevice: Read + Write + Seek {}
-
-impl<T: Read + Write + Seek> HeaderDevice for T {}
-
-fn bytes_of(base: &Base) -> Result<Box<dyn HeaderDevice + '_>> {
-    let whole: Box<dyn HeaderDevice + '_> = match &base.store {
-        BaseStore::Image(image) => Box::new(Durable(image.file())),
-        BaseStore::Device(device) => Box::new(GateBytes::new(&device.gate)?),
-    };
-    Ok(match &base.range {
-        Some(range) => Box::new(WindowBytes::new(whole, range.clone())),
-        None => whole,
-    })
-}
-
-/// Tells the file system that overwritten key material needs no place, so that what lies under a file that is copied when
-/// it is written does not keep the old bytes for it. Some cannot be told.
-fn give_back(base: &Base, freed: &[Area]) {
-    let Some(file) = base.file().filter(|file| file.metadata().is_ok_and(|found| found.is_file())) else {
-        return;
-    };
-    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    for extent in freed {
-        let _ = fallocate(file, hole, base.start() + extent.offset, extent.size);
-    }
-}
-
-/// Holder of the header.
-struct OpenedHeader {
-    base: Base,
-    name: String,
-}
-
-impl OpenedHeader {
-    /// The kernel or other readers may use the volume; only who wants it alone is kept out.
-    fn of(source: &BaseSource, read_only: bool) -> Result<Self> {
-        Self::beside(source, read_only, true)
-    }
-
-    /// Beside others, or alone.
-    fn beside(source: &BaseSource, read_only: bool, others: bool) -> Result<Self> {
-        if source.is_memory() {
-            return Err(Problem::HoldsNothing.on(source));
-        }
-        let name = source.to_string();
-        let own = match OwnDevice::of(source)? {
-            Some(own) if own.is_there() => Some(BaseSource::Target(Target::Path(own.path))),
-            Some(own) if !read_only => return Err(Problem::NoOwnDevice(own.path).on(name)),
-            _ => None,
-        };
-        let source = own.as_ref().unwrap_or(source);
-        let access = Access {
-            read_only,
-            shared: others && matches!(source, BaseSource::Target(Target::Path(_))),
-            ..Access::default()
-        };
-        let base = source.open(access)?;
-        Ok(Self { base, name })
-    }
-
-    /// Its bytes. A flush makes durable.
-    fn device(&self) -> Result<Box<dyn HeaderDevice + '_>> {
-        bytes_of(&self.base)
-    }
-
-    fn lock(&self) -> Result<Option<Lock<'_>>> {
-        self.base.file().map(Lock::to_change).transpose().map_err(|problem| problem.on(&self.name))
-    }
-
-    fn lock_to_read(&self) -> Result<Option<Lock<'_>>> {
-        self.base.file().map(Lock::to_read).transpose().map_err(|problem| problem.on(&self.name))
-    }
-
-    fn load(&self) -> Result<Edit> {
-        let _lock = self.lock_to_read()?;
-        self.on(Edit::load(&mut self.device()?, self.base.size()))
-    }
-
-    /// The same of a header that may be one to be read only.
-    fn look(&self) -> Result<Edit> {
-        let _lock = self.lock_to_read()?;
-        self.on(Edit::look(&mut self.device()?, self.base.size()))
-    }
-
-    /// While it is kept, nobody reencrypts the volume of this header.
-    fn in_use(&self, header: &cryptline_luks::LuksHeader) -> Result<Option<InUse>> {
-        InUse::of(header).map_err(|problem| problem.on(&self.name))
-    }
-
-    fn commit(&self, change: HeaderChange<'_>, slot: Option<u32>) -> Result<Edited> {
-        let _in_use = self.in_use(change.of().header())?;
-        let _lock = self.lock()?;
-        let freed = change.freed();
-        let header = self.on(change.commit(&mut self.device()?, self.base.size()))?;
-        give_back(&self.base, &freed);
-        Ok(Edited::of(header, slot))
-    }
-
-    fn on<T>(&self, done: std::result::Result<T, cryptline_luks::Error>) -> Result<T> {
-        done.map_err(|error| Problem::Luks(error).on(&self.name))
-    }
 }

@@ -315,12 +315,7 @@ impl Header {
         if !plan.is_smaller() {
             file.map_or(Ok(()), |file| set_size(file, plan.sizes))?;
         }
-        let edited = change.map(|change| {
-            with_keys(|| {
-                let key = self.key_of_seal(holder, &change)?;
-                self.commit(holder, change, None, key.as_ref())
-            })
-        });
+        let edited = change.map(|change| with_keys(|| self.commit_sealed(holder, change, None)));
         let edited = edited.transpose()?;
         if plan.is_smaller() {
             file.map_or(Ok(()), |file| set_size(file, plan.sizes))?;

@@ -53,7 +53,12 @@ impl Header {
             let header = edit.header();
             let unlocked = self.unlock(&opened, header, KeptKey::VolumeKey)?;
             let before = side.as_ref().map_or_else(|| header.seal().ok(), |side| side.seal().cloned());
-            let seal = new_seal(options, before, header, unlocked.key).map_err(|error| error.on(&opened.name))?;
+            let rules = self.given.rules();
+            let seal = new_seal(options, before, header, unlocked.key).and_then(|seal| {
+                rules.check_counter(&seal.key_id, seal.counter)?;
+                Ok(seal)
+            });
+            let seal = seal.map_err(|error| error.on(&opened.name))?;
             let mut edited = match &side {
                 Some(side) => {
                     side.write(&seal)?;
@@ -61,7 +66,7 @@ impl Header {
                 }
                 None => opened.commit(opened.on(edit.set_seal(&seal))?, None)?,
             };
-            self.given.rules().note(&seal.key_id, seal.counter)?;
+            edited.warnings.extend(rules.note(&seal.key_id, seal.counter));
             edited.warnings.extend(unlocked.notes);
             edited.warnings.extend(Warning::of_key_memory());
             Ok(Sealed { seal, header: edited.header, warnings: edited.warnings })
@@ -105,8 +110,19 @@ impl Header {
         Ok(key)
     }
 
-    /// The same where a change would void a seal by the volume key, which is then needed.
-    pub(super) fn key_of_seal(&self, opened: &OpenedHeader, change: &HeaderChange<'_>) -> Result<Option<SecretBuf>> {
+    /// Commits a change that needs no key but for what is demanded, and for a seal.
+    pub(super) fn commit_sealed(
+        &self,
+        opened: &OpenedHeader,
+        change: HeaderChange<'_>,
+        slot: Option<u32>,
+    ) -> Result<Edited> {
+        let key = self.key_of_seal(opened, &change)?;
+        self.commit(opened, change, slot, key.as_ref())
+    }
+
+    /// The same as [`demand`](Self::demand), where a change would void a seal by the volume key, which is then needed.
+    fn key_of_seal(&self, opened: &OpenedHeader, change: &HeaderChange<'_>) -> Result<Option<SecretBuf>> {
         let header = change.of().header();
         let key = self.demand(opened, header)?;
         let voided = header.seal().ok().filter(|seal| seal.kind == SealKind::VolumeKey && change.voids(seal, false));
@@ -126,17 +142,27 @@ impl Header {
         volume_key: Option<&SecretBuf>,
     ) -> Result<Edited> {
         let (change, renewed) = self.resealed(opened, change, volume_key)?;
-        let mut edited = opened.commit(change, slot)?;
-        match renewed {
-            Renewed::No => {}
-            Renewed::Void => edited.warnings.push(Warning::SealVoid),
+        self.noted(opened.commit(change, slot), renewed)
+    }
+
+    /// Has a new counter kept, also where only old key material could not be overwritten.
+    pub(super) fn noted(&self, edited: Result<Edited>, renewed: Renewed) -> Result<Edited> {
+        let is_made = match &edited {
+            Ok(_) => true,
+            Err(error) => matches!(error.problem(), Problem::Luks(cryptline_luks::Error::NotWiped { .. })),
+        };
+        let warning = match renewed {
+            Renewed::Void => Some(Warning::SealVoid),
             // The old header is an old one from now on.
-            Renewed::As { key_id, counter } => self.given.rules().note(&key_id, counter)?,
-        }
+            Renewed::As { key_id, counter } if is_made => self.given.rules().note(&key_id, counter),
+            Renewed::As { .. } | Renewed::No => None,
+        };
+        let mut edited = edited?;
+        edited.warnings.extend(warning);
         Ok(edited)
     }
 
-    fn resealed<'a>(
+    pub(super) fn resealed<'a>(
         &self,
         opened: &OpenedHeader,
         change: HeaderChange<'a>,
@@ -167,11 +193,12 @@ impl Header {
     }
 }
 
-/// Fate of a seal whose header changes.
-enum Renewed {
+/// Fate of a seal whose header is written.
+pub(super) enum Renewed {
     /// None is there, or it holds as before, or did not.
     No,
     Void,
+    /// Another one is there.
     As {
         key_id: String,
         counter: u64,

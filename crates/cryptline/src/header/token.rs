@@ -9,7 +9,6 @@ use super::{Edited, Header, KeptKey, MadeSlot, UnlockedHeader};
 use crate::Result;
 use crate::create::Progress;
 use crate::error::Problem;
-use crate::keys::with_keys;
 use crate::provider::{TokenMaker, TokenVolume};
 
 impl Header {
@@ -82,16 +81,15 @@ impl Header {
     }
 
     fn changed_token(
-        mut self,
+        self,
         change: impl FnOnce(&Edit) -> std::result::Result<(HeaderChange<'_>, u32), cryptline_luks::Error>,
     ) -> Result<Edited> {
-        let opened = self.open(false)?;
-        let edit = opened.load()?;
-        let (change, token) = opened.on(change(&edit))?;
-        let edited = with_keys(|| {
-            let key = self.key_of_seal(&opened, &change)?;
-            self.commit(&opened, change, None, key.as_ref())
+        let mut token = None;
+        let edited = self.changed(None, |edit| {
+            let (change, id) = change(edit)?;
+            token = Some(id);
+            Ok(change)
         })?;
-        Ok(Edited { token: Some(token), ..edited })
+        Ok(Edited { token, ..edited })
     }
 }

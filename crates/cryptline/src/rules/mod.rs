@@ -8,6 +8,8 @@
 //! All of it is about the one copy in memory that the volume is then opened by.
 //!
 //! `check` comes before any key is tried, `prove` with the volume key, `finish` (counter, state file) when all else is well.
+//! Of a header that is about to be written, `expect` looks at the counters, and `note` keeps its own once it is there: what
+//! was refused has changed nothing, and what was changed is no error because of the state file.
 //! `ctl add` sends the measurement of what the client has checked, and the server must find the same.
 
 mod error;
@@ -28,9 +30,9 @@ use cryptline_sys::SecretBuf;
 pub use error::RulesError;
 use policy::HeaderPolicy;
 
-use crate::Result;
 use crate::error::Problem;
 use crate::keys::{KeyFile, with_keys_here};
+use crate::{Result, Warning};
 
 /// Most bytes of a policy, a seal, or a state file.
 const FILE_MAX: u64 = 1 << 20;
@@ -201,9 +203,20 @@ impl HeaderRules {
             .or(says_more.then_some(Signed::Any))
     }
 
-    /// Notes that a seal of this key has been made, where that is kept.
-    pub(crate) fn note(&self, key_id: &str, counter: u64) -> Result<()> {
-        self.state.as_deref().map_or(Ok(()), |path| state::note(path, key_id, counter))
+    /// Refuses to make a seal that is older than one that was seen, where that is kept.
+    pub(crate) fn check_counter(&self, key_id: &str, counter: u64) -> Result<()> {
+        self.state.as_deref().map_or(Ok(()), |path| state::check(path, key_id, counter))
+    }
+
+    /// Notes that a header with such a seal is there now, where that is kept. It stays there where that fails.
+    pub(crate) fn note(&self, key_id: &str, counter: u64) -> Option<Warning> {
+        let path = self.state.as_deref()?;
+        let error = state::note(path, key_id, counter).err()?;
+        let why = match error.problem() {
+            Problem::Rules(RulesError::State { why, .. }) => why.clone(),
+            _ => error.to_string(),
+        };
+        Some(Warning::CounterNotNoted { path: path.into(), why })
     }
 
     /// The seal where it should be.
@@ -262,23 +275,26 @@ impl PendingDemands {
 
     /// Checks that the header is not older than it may be, and keeps its counter, when all else is well.
     pub fn finish(&self, name: &str) -> Result<()> {
+        self.check_age(state::note).map_err(|error| error.on(name))
+    }
+
+    /// The same of a header that is not there yet, whose seal is returned: its counter is to be kept once it is.
+    pub fn expect(&self, name: &str) -> Result<Option<&Seal>> {
+        self.check_age(state::check).map_err(|error| error.on(name))?;
+        Ok(self.seal.as_ref())
+    }
+
+    fn check_age(&self, by_state: fn(&Path, &str, u64) -> Result<()>) -> Result<()> {
         let Some(seal) = &self.seal else { return Ok(()) };
         // Guard: nothing is believed of a seal that was not proved.
         if !self.is_proved {
-            return Err(Problem::Rules(RulesError::NeedsKey).on(name));
+            return Err(RulesError::NeedsKey.into());
         }
-        self.check_age(seal).map_err(|error| error.on(name))
-    }
-
-    fn check_age(&self, seal: &Seal) -> Result<()> {
         let wanted = self.not_older_than.unwrap_or(0);
         if seal.counter < wanted {
             return Err(cryptline_luks::Error::from(SealError::Old { found: seal.counter, wanted }).into());
         }
-        match &self.state {
-            Some(path) => state::note(path, &seal.key_id, seal.counter),
-            None => Ok(()),
-        }
+        self.state.as_deref().map_or(Ok(()), |path| by_state(path, &seal.key_id, seal.counter))
     }
 }
 

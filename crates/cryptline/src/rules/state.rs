@@ -22,23 +22,30 @@ const TRIES: usize = 16;
 /// How long another process may keep the lock, which it does for the time of a write.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Notes that a seal of this key with this counter was seen; refuses one that is older than another that was.
+/// Refuses a seal of this key that is older than another that was seen.
+pub(super) fn check(path: &Path, key_id: &str, counter: u64) -> Result<()> {
+    seen(path, path, key_id, counter).map(drop)
+}
+
+/// Counters in the file `place`, of which none of this key is higher, and the lock of it; `None` where there is no file.
+fn seen(path: &Path, place: &Path, key_id: &str, counter: u64) -> Result<(Option<File>, BTreeMap<String, u64>)> {
+    let held = locked(place).map_err(|error| failed(path, "read", &error))?;
+    let counters = held.as_ref().map_or_else(|| Ok(BTreeMap::new()), |file| counters_in(file, place))?;
+    match counters.get(key_id) {
+        Some(&seen) if seen > counter => Err(RulesError::Older { path: path.into(), found: counter, seen }.into()),
+        _ => Ok((held, counters)),
+    }
+}
+
+/// Notes that a seal of this key with this counter was seen, as far as [`check`] allows it.
 pub(super) fn note(path: &Path, key_id: &str, counter: u64) -> Result<()> {
     let written = |error: &io::Error| failed(path, "written", error);
     // A link is followed, so that it is not replaced by the file it leads to.
     let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     for _ in 0..TRIES {
-        let held = locked(&place).map_err(|error| failed(path, "read", &error))?;
-        let mut counters = match &held {
-            Some(file) => counters_in(file, &place)?,
-            None => BTreeMap::new(),
-        };
-        match counters.get(key_id).copied() {
-            Some(seen) if seen > counter => {
-                return Err(RulesError::Older { path: path.into(), found: counter, seen }.into());
-            }
-            Some(seen) if seen == counter => return Ok(()),
-            _ => _ = counters.insert(key_id.to_owned(), counter),
+        let (held, mut counters) = seen(path, &place, key_id, counter)?;
+        if counters.insert(key_id.to_owned(), counter) == Some(counter) {
+            return Ok(());
         }
         match replace(&place, &counters, held.as_ref()) {
             // Somebody made it meanwhile.

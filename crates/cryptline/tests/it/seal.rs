@@ -4,12 +4,17 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 use cryptline::luks::edit::{LastSlot, NewSlot, Priority, TokenPlace, TokenSlots};
+use cryptline::luks::format::{FormatOptions, LuksVersion};
 use cryptline::luks::seal::{Covers, MeasureHash};
-use cryptline::{Create, Header, HeaderRules, Medium, Open, ResizeOptions, SealOptions, Signed};
+use cryptline::{
+    Create, Header, HeaderRules, Key, KeyRequest, Medium, Open, Problem, ResizeOptions, SealOptions, SecretBuf, Signed,
+    Warning,
+};
 use tempfile::TempDir;
 
 use crate::common::{PHRASE, cheap, edit, make};
@@ -298,4 +303,162 @@ fn seal_in_a_file_takes_the_place_of_another_seal_and_of_nothing_else() {
         }
     }
     assert!(sign(disk.folder.path(), Some(3)).is_err());
+}
+
+fn state_at(path: &Path) -> HeaderRules {
+    HeaderRules { state: Some(path.to_owned()), ..HeaderRules::default() }
+}
+
+/// A state file that knows the seal of `disk`, beside which there is no place for the next one: root can make none either.
+fn last_state(disk: &Disk) -> PathBuf {
+    /// A name in a folder as deep can still have so many bytes, and that of a temporary file has more.
+    const FOLDER_LEN: usize = 4085;
+    let first = disk.folder.path().join("state");
+    Open::new(&disk.path).passphrase(PHRASE).header_rules(state_at(&first)).open().unwrap();
+    let mut folder = disk.folder.path().to_owned();
+    while folder.as_os_str().len() < FOLDER_LEN {
+        let left = FOLDER_LEN - folder.as_os_str().len() - 1;
+        folder.push("x".repeat(if left > 250 { 200 } else { left }));
+    }
+    fs::create_dir_all(&folder).unwrap();
+    let last = folder.join("state");
+    fs::copy(first, &last).unwrap();
+    last
+}
+
+/// A recovery key would be seen by nobody otherwise.
+#[test]
+fn change_whose_counter_cannot_be_noted_is_no_error() {
+    let is_told = |warnings: &[Warning]| warnings.iter().any(|it| matches!(it, Warning::CounterNotNoted { .. }));
+    let disk = || {
+        let disk = Disk::sealed(Covers { keyslots: true, tokens: true });
+        let rules = state_at(&last_state(&disk));
+        (Header::new(&disk.path).passphrase(PHRASE).header_rules(rules), disk)
+    };
+    let (header, _disk) = disk();
+    assert!(is_told(&header.new_passphrase("new").add_key(&new_slot()).unwrap().warnings));
+    let (header, disk_of_two) = disk();
+    let (edited, recovery) = header.add_recovery_key(None).unwrap();
+    assert!(is_told(&edited.warnings));
+    Open::new(&disk_of_two.path).passphrase(&*recovery).open().unwrap();
+    let (header, _disk) = disk();
+    assert!(is_told(&header.sign(&SealOptions::default()).unwrap().warnings));
+}
+
+#[test]
+fn seal_that_is_older_than_one_that_was_seen_is_not_made() {
+    let disk = Disk::sealed(Covers::default());
+    let rules = state_at(&disk.folder.path().join("state"));
+    let sign = |counter| {
+        let header = Header::new(&disk.path).passphrase(PHRASE).header_rules(rules.clone());
+        header.sign(&SealOptions { counter: Some(counter), ..SealOptions::default() })
+    };
+    sign(5).unwrap();
+    let before = disk.bytes();
+    assert!(sign(4).unwrap_err().to_string().contains("older than one that was seen"));
+    assert!(disk.bytes() == before);
+    sign(6).unwrap();
+}
+
+/// A disk that is sealed by a key file, the rules by that and a state file, and backups under the first two counters.
+fn sealed_by_a_file() -> (Disk, HeaderRules, [PathBuf; 2]) {
+    let disk = Disk::sealed(Covers::default());
+    let path = |name: &str| disk.folder.path().join(name);
+    fs::write(path("key"), [7; 32]).unwrap();
+    let backups = ["one", "two"].map(|name| {
+        let header = Header::new(&disk.path).passphrase(PHRASE);
+        header.sign(&SealOptions { key: Some(path("key")), ..SealOptions::default() }).unwrap();
+        Header::new(&disk.path).backup(path(name)).unwrap();
+        path(name)
+    });
+    let rules = HeaderRules { seal_key: Some(path("key")), ..state_at(&path("state")) };
+    (disk, rules, backups)
+}
+
+#[test]
+fn backup_that_is_declined_leaves_the_state_file_as_it_is() {
+    let (disk, rules, [first, second]) = sealed_by_a_file();
+    Header::new(&disk.path).restore(&first, |_| Ok(())).unwrap();
+    let header = || Header::new(&disk.path).header_rules(rules.clone());
+    let state = || fs::read_to_string(rules.state.as_ref().unwrap()).unwrap();
+    Open::new(&disk.path).passphrase(PHRASE).header_rules(rules.clone()).open().unwrap();
+    let before = (disk.bytes(), state());
+    header().restore(&second, |_| Err(Problem::NoKey.into())).unwrap_err();
+    assert!((disk.bytes(), state()) == before);
+    // Nor is it changed where somebody else has changed the header meanwhile.
+    let meanwhile = |_: &[String]| Header::new(&disk.path).set_uuid(None).map(drop);
+    header().restore(&second, meanwhile).unwrap_err();
+    assert_eq!(state(), before.1);
+    header().restore(&second, |_| Ok(())).unwrap();
+    assert!(state() != before.1);
+    // What is refused for its age asks nobody.
+    let asked = |_: &[String]| -> cryptline::Result<()> { panic!("it is refused") };
+    let error = header().restore(&first, asked).unwrap_err();
+    assert!(error.to_string().contains("older than one that was seen"), "{error}");
+}
+
+/// Its stack is wiped.
+#[test]
+fn every_verb_asks_for_keys_on_a_thread_of_their_own() {
+    let here = thread::current().id();
+    let check = |name: &str, verb: &dyn Fn(Header, &Path) -> cryptline::Result<()>| {
+        let disk = Disk::sealed(Covers::default());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let threads = Arc::clone(&asked);
+        let keys = move |_: &KeyRequest<'_>| {
+            threads.lock().unwrap().push(thread::current().id());
+            Ok(Some(Key::Passphrase(SecretBuf::copy_of(PHRASE.as_bytes()).unwrap())))
+        };
+        // Some cannot be done, which is not known before.
+        let _ = verb(Header::new(&disk.path).keys(keys).header_rules(signed()), disk.folder.path());
+        let asked = asked.lock().unwrap();
+        assert!(!asked.is_empty() && !asked.contains(&here), "{name}");
+    };
+    for (name, verb) in VERBS {
+        check(name, &|header, _| verb(header));
+    }
+    check("repair", &|header, _| header.repair(false).map(drop));
+    check("convert", &|header, _| header.convert(LuksVersion::Luks1).map(drop));
+    check("backup", &|header, folder| header.backup(folder.join("backup")).map(drop));
+}
+
+/// A LUKS1 disk of two passphrases with a seal in a file, by which it is changed.
+fn luks1_sealed_beside() -> (Disk, HeaderRules) {
+    let folder = TempDir::new().unwrap();
+    let (path, seal) = (folder.path().join("disk"), folder.path().join("seal"));
+    let format = FormatOptions { version: LuksVersion::Luks1, key_len: 32, ..cheap() };
+    Create::new(&path).size(SIZE).format(format).passphrase(PHRASE).create().unwrap();
+    let header = || Header::new(&path).passphrase(PHRASE);
+    header().new_passphrase("new").add_key(&new_slot()).unwrap();
+    let covers = Covers { keyslots: true, tokens: false };
+    header().sign(&SealOptions { covers, file: Some(seal.clone()), ..SealOptions::default() }).unwrap();
+    (Disk { folder, path }, HeaderRules { seal_file: Some(seal), ..HeaderRules::default() })
+}
+
+/// The passphrase is that of the other one, and the seal is of both.
+#[test]
+fn key_slot_that_a_seal_covers_is_killed_by_the_passphrase_of_another_one() {
+    let (disk, rules) = luks1_sealed_beside();
+    let kill = |passphrase: &str, slot| {
+        let header = Header::new(&disk.path).passphrase(passphrase).header_rules(rules.clone());
+        header.kill_slot(slot, LastSlot::Keep)
+    };
+    let before = disk.bytes();
+    assert!(matches!(kill("new", 1).unwrap_err().problem(), Problem::Luks(cryptline::luks::Error::NoKey)));
+    assert!(disk.bytes() == before);
+    assert!(kill(PHRASE, 1).unwrap().warnings.contains(&Warning::SealVoid));
+    assert!(Open::new(&disk.path).passphrase("new").open().is_err());
+}
+
+/// Where a key slot was that had to move, there is a hole.
+#[test]
+fn conversion_says_that_a_seal_in_a_file_is_void_and_leaves_no_old_key_material() {
+    let (disk, rules) = luks1_sealed_beside();
+    let header = Header::new(&disk.path).passphrase(PHRASE).header_rules(rules);
+    assert!(header.convert(LuksVersion::Luks2).unwrap().warnings.contains(&Warning::SealVoid));
+    let (header, end) = (32 << 10, 4096 + 128_000);
+    assert!(disk.bytes()[header..end].iter().all(|&byte| byte == 0));
+    for passphrase in [PHRASE, "new"] {
+        Open::new(&disk.path).passphrase(passphrase).open().unwrap();
+    }
 }
