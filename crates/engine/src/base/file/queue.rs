@@ -42,6 +42,7 @@ impl EndedOperation {
     }
 
     /// An end by a number of the kernel's. A write of which a part was made was not refused.
+    #[cold]
     fn failed(origin: Origin, io: &Io, fault: Fault) -> Self {
         let is_part = origin.writes() && transfer::has_moved(io);
         Self::by(if is_part { fault.unrefused() } else { fault })
