@@ -121,7 +121,13 @@ pub fn renew(folder: &Path, lifetime: Duration) -> Result<(), CliError> {
     let mut authorities = Vec::new();
     for client in clients(folder).map_err(|error| cannot_read(folder, &error))? {
         if leaf(client.join(CLIENT), false)? {
-            authorities.push((client.join(AUTHORITY), text.clone()));
+            let path = client.join(AUTHORITY);
+            // Guard: one that was put there by somebody else would be lost.
+            if let Some(old) = read_if_there(&path)? {
+                let found = FoundCertificate::of_pem(&old).and_then(|found| looked_at(&found, &authority.key));
+                found.map_err(|why| unusable(&path, why))?;
+            }
+            authorities.push((path, text.clone()));
         }
     }
     files.extend(authorities);
