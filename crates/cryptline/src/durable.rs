@@ -43,7 +43,8 @@ pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     file.is_some() && file == identity(std::fs::symlink_metadata(path))
 }
 
-/// Gives `file` the name `to` instead of `from`: a free one, or that of `old`, which is gone then. No name is durable by that.
+/// Gives `file` the name `to` instead of `from`: a free one, or that of `old`, which is gone then, or stays under `from` if
+/// it cannot be removed. No name is durable by that.
 ///
 /// # Errors
 /// `NotFound` where `from` is not its name, and `AlreadyExists` where `to` is that of a file other than `old`.
@@ -53,24 +54,54 @@ pub(crate) fn rename(file: &File, from: &Path, to: &Path, old: Option<&File>) ->
         return Err(io::ErrorKind::NotFound.into());
     }
     let Some(old) = old.filter(|old| is_at(old, to)) else {
-        return match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-            // A file system that cannot do both in one step.
-            Err(Errno::INVAL) => std::fs::hard_link(from, to).and_then(|()| std::fs::remove_file(from)),
-            done => Ok(done?),
-        };
+        return take_free(from, to);
     };
     let swap = || renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE);
     match swap() {
         Ok(()) if is_at(old, from) => {
-            // What stays under a name that nobody looks for is no reason to fail.
             let _ = std::fs::remove_file(from);
             Ok(())
         }
         // Another one got the name just before.
         Ok(()) => swap().map_err(io::Error::from).and(Err(io::ErrorKind::AlreadyExists.into())),
-        // A file system that cannot swap two.
-        Err(_) => std::fs::rename(from, to),
+        Err(errno) if cannot(errno) && is_at(old, to) => std::fs::rename(from, to),
+        // It has lost its name.
+        Err(errno) if cannot(errno) || errno == Errno::NOENT => take_free(from, to),
+        Err(errno) => Err(errno.into()),
     }
+}
+
+fn take_free(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Err(errno) if cannot(errno) => {}
+        done => return Ok(done?),
+    }
+    match std::fs::hard_link(from, to) {
+        Ok(()) => {
+            let _ = std::fs::remove_file(from);
+            Ok(())
+        }
+        // No links either: another one may get the name in this moment.
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists && is_free(to) => std::fs::rename(from, to),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_free(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+/// Tells if a file system has no such rename.
+fn cannot(errno: Errno) -> bool {
+    matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::XDEV)
+}
+
+/// [Renames](rename) a file that is deleted where it has no other name. Whatever has its name in its place stays.
+pub(crate) fn rename_temporary(file: &mut NamedTempFile, to: &Path, old: Option<&File>) -> io::Result<()> {
+    let renamed = rename(file.as_file(), file.path(), to, old);
+    let is_named_so = is_at(file.as_file(), file.path());
+    file.disable_cleanup(!is_named_so);
+    renamed
 }
 
 /// Writes a small file in the place of `old`, which was looked at, with its permissions; or where there is none. Whatever cuts
@@ -88,8 +119,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], old: Option<&File>) -> io::Resu
     }
     file.write_all(bytes)?;
     sync_all(file.as_file())?;
-    rename(file.as_file(), file.path(), &path, old)?;
-    file.disable_cleanup(true);
+    rename_temporary(&mut file, &path, old)?;
     sync_folder(folder)
 }
 

@@ -13,8 +13,7 @@ const DISCARDS_NOT_ASKED: &str = "the header has the flag 'allow-discards', whic
 const FORMER_UUID: &str = "is bound to the former UUID, so its helper will refuse it; set that UUID again, or bind another token \
     and remove this one";
 
-const STATE_UNCHANGED: &str = "could not be written, so it does not know of the new seal, and the header from before is not \
-    refused";
+const STATE_UNCHANGED: &str = "may not know of the new seal, and then does not refuse the header from before";
 
 /// Something that does not keep a volume from being opened.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::sync::{Mutex, mpsc};
 
 use cryptline_sys::lock;
 
-/// A thread that finds answers, once it was asked for one. It ends with this, unless it waits for one.
+/// A thread that finds answers, once it was asked for one. When this is dropped, it answers what was asked, and ends.
 pub struct Asker<Q> {
     name: &'static str,
     questions: Mutex<Option<mpsc::Sender<AskedQuestion<Q>>>>,

@@ -331,7 +331,7 @@ impl GatedQueue {
         }
     }
 
-    /// Checks that a range is one of whole blocks inside the device: for who passes it down in pieces, before the first.
+    /// Checks that a range is one of whole blocks inside the device: for callers that pass it down in pieces, before the first.
     #[inline]
     pub(crate) fn check_blocks(&self, offset: u64, len: u64) -> Result<(), Fault> {
         let end = offset.checked_add(len).ok_or(Fault::OutOfRange)?;

@@ -308,8 +308,12 @@ impl Combined {
     pub fn add(&mut self, result: Result<(), Fault>) {
         match (result, self.fault) {
             (Ok(()), _) => self.has_changed |= self.is_change,
-            (Err(fault), Some(before)) if !fault.outweighs(before) => {}
-            (Err(fault), _) => self.fault = Some(fault),
+            (Err(fault), before) => {
+                self.has_changed |= self.is_change && !fault.sounds_refused();
+                if before.is_none_or(|before| fault.outweighs(before)) {
+                    self.fault = Some(fault);
+                }
+            }
         }
     }
 
@@ -319,7 +323,7 @@ impl Combined {
         self.fault.is_some()
     }
 
-    /// Tells if a part was carried out that has changed something.
+    /// Tells if a part has changed something, or may have.
     #[must_use]
     pub fn has_changed(&self) -> bool {
         self.has_changed
@@ -378,6 +382,11 @@ mod tests {
         for number in [Errno::PERM, Errno::INVAL, Errno::OPNOTSUPP, Errno::SHUTDOWN] {
             let failure = Fault::Io(number);
             assert_eq!(joined(true, &[Err(failure), Err(failure)]), Err(failure));
+            for other in [EIO, Fault::Partly] {
+                for parts in [[Err(other), Err(failure)], [Err(failure), Err(other)]] {
+                    assert_eq!(joined(true, &parts).map_err(Fault::sounds_refused), Err(false), "{parts:?}");
+                }
+            }
             for parts in [[Ok(()), Err(failure)], [Err(failure), Ok(())]] {
                 assert_eq!(joined(true, &parts), Err(EIO), "{number} sounds like a refusal");
                 assert_eq!(joined(false, &parts), Err(failure));

@@ -1,5 +1,5 @@
-//! Descriptors that we were started with and that a key comes from. The command of `--run` and companions must not have
-//! them: what was read from a file can be read again. Nor has the server itself, once every key has been read.
+//! Descriptors that we were started with and that a key comes from. Neither the command of `--run` nor a companion may have
+//! them, since what was read from a file can be read again, nor the server itself once every key has been read.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;

@@ -24,7 +24,7 @@ use super::expiry::{self, Daily};
 use super::notify::Notifier;
 use crate::CliError;
 
-/// Steering of a server from its beginning to its word of the end: ends it, once, and tells the service manager and the log.
+/// Steers a server until it is logged that it has ended: ends it, once, and tells the service manager and the log.
 #[derive(Clone)]
 pub struct Stopper {
     handle: StopHandle,
@@ -73,7 +73,7 @@ impl Stopper {
     }
 
     /// Logs that the server has ended: what the signal was, if one was the first to ask for it, what has become of the last
-    /// flush, which is `well` or an error, and the code with which the process ends, and which is returned.
+    /// flush, which is `well` or an error, and the code with which the process ends. Returns that code.
     pub fn ended(&self, ended: Result<u8, CliError>, well: &str) -> Result<ExitCode, CliError> {
         let (flushed, exit_code) = match &ended {
             Ok(code) => (well.to_owned(), *code),

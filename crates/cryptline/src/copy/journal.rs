@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use cryptline_engine::blocking::Blocking;
 use cryptline_engine::{BackendChoice, Gate};
 use rustix::fs::FallocateFlags;
+use rustix::io::{Errno, retry_on_intr};
 use sha2::{Digest, Sha256};
 
 use super::feed::CHUNK;
@@ -135,7 +136,7 @@ impl<'a> CopyJournal<'a> {
     /// From where that copy has ended.
     pub fn go_on(file: &'a File, room: SourceRoom, found: CopyRecord) -> io::Result<Self> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Self::go_on_by(file, room, found, |at, len| rustix::fs::fallocate(file, flags, at, len))
+        Self::go_on_by(file, room, found, |at, len| retry_on_intr(|| rustix::fs::fallocate(file, flags, at, len)))
     }
 
     fn go_on_by(
@@ -149,12 +150,18 @@ impl<'a> CopyJournal<'a> {
         let journal = Self { file, at, size, source, number: Cell::new(number), mark };
         // What was written behind the mark and not counted is as if it had not been: zeros are not written there.
         let next = room.start + mark;
-        if at > next && punch(next, at - next).is_err() {
+        if at <= next {
+            return Ok(journal);
+        }
+        match punch(next, at - next) {
             // The records go with it, so with a cut right here it is begun anew.
-            file.set_len(next)?;
-            file.set_len(at + 2 * RECORD)?;
-            journal.note(mark)?;
-            durable::sync_all(file)?;
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                file.set_len(next)?;
+                file.set_len(at + 2 * RECORD)?;
+                journal.note(mark)?;
+                durable::sync_all(file)?;
+            }
+            punched => punched?,
         }
         Ok(journal)
     }

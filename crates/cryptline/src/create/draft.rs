@@ -235,16 +235,16 @@ impl Draft {
     /// [found](Self::found_if_cut_off) by another, it keeps that one when it cannot have its own: its data has its name.
     pub fn publish(self) -> Result<()> {
         let Self { file, place, name, old } = self;
-        let give = |file: &File, path: &Path| durable::rename(file, path, &place, old.as_ref().map(Image::file));
+        let old = old.as_ref().map(Image::file);
         let published = match file {
-            HeldDraft::Temporary(mut file) => give(file.as_file(), file.path()).map(|()| file.disable_cleanup(true)),
+            HeldDraft::Temporary(mut file) => durable::rename_temporary(&mut file, &place, old),
             HeldDraft::Found(mut file) => {
                 file.disable_cleanup(true);
-                let given = give(file.as_file(), file.path());
+                let given = durable::rename(file.as_file(), file.path(), &place, old);
                 given.map_err(|error| Problem::HeaderKept(file.path().to_owned(), error).on(&name))?;
                 Ok(())
             }
-            HeldDraft::Kept(file, path) => give(&file, &path),
+            HeldDraft::Kept(file, path) => durable::rename(&file, &path, &place, old),
         };
         published.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => exists(&name, None),

@@ -7,12 +7,13 @@ use crate::Result;
 use crate::keys::with_keys;
 
 impl Header {
-    /// Makes the header one of another version, with the same volume key, UUID, key slots and data. Nobody may have open
-    /// what the header is on; who has a volume open by a header elsewhere needs that no more. Whatever cuts it off, the
+    /// Makes the header one of another version, with the same volume key, UUID, key slots and data. Nobody may have the
+    /// file or device of the header open; a volume that is open already by a detached header no longer needs it. Whatever cuts it off, the
     /// old header or the new one opens the volume.
     ///
     /// # Errors
-    /// Fails if the other version cannot have something, there is no room, or somebody uses the volume.
+    /// Fails if the other version cannot have something, there is no room, or somebody uses the volume; and with all
+    /// converted, if old key material could not be overwritten.
     pub fn convert(mut self, to: LuksVersion) -> Result<Edited> {
         let source = self.source()?;
         let opened = OpenedHeader::beside(&source, false, false)?;

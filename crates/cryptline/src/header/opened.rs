@@ -40,7 +40,11 @@ fn give_back(base: &Base, freed: &[Area]) {
     };
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     for extent in freed {
-        let _ = fallocate(file, hole, base.start() + extent.offset, extent.size);
+        // A header may say more than there is, and what is behind it is somebody else's.
+        let size = extent.size.min(base.size().saturating_sub(extent.offset));
+        if size > 0 {
+            let _ = fallocate(file, hole, base.start() + extent.offset, size);
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 //! All of it is about the one copy in memory that the volume is then opened by.
 //!
 //! `check` comes before any key is tried, `prove` with the volume key, `finish` (counter, state file) when all else is well.
-//! Of a header that is about to be written, `expect` looks at the counters, and `note` keeps its own once it is there: what
+//! Of a header that is about to be written, `expect` looks at the counters, and `note` records its own once it is there: what
 //! was refused has changed nothing, and what was changed is no error because of the state file.
 //! `ctl add` sends the measurement of what the client has checked, and the server must find the same.
 

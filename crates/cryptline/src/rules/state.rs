@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
@@ -24,7 +24,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Refuses a seal of this key that is older than another that was seen.
 pub(super) fn check(path: &Path, key_id: &str, counter: u64) -> Result<()> {
-    seen(path, path, key_id, counter).map(drop)
+    seen(path, &place_of(path), key_id, counter).map(drop)
+}
+
+/// The file itself. A link is followed, so that it is not replaced by the file it leads to.
+fn place_of(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Counters in the file `place`, of which none of this key is higher, and the lock of it; `None` where there is no file.
@@ -40,8 +45,7 @@ fn seen(path: &Path, place: &Path, key_id: &str, counter: u64) -> Result<(Option
 /// Notes that a seal of this key with this counter was seen, as far as [`check`] allows it.
 pub(super) fn note(path: &Path, key_id: &str, counter: u64) -> Result<()> {
     let written = |error: &io::Error| failed(path, "written", error);
-    // A link is followed, so that it is not replaced by the file it leads to.
-    let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let place = place_of(path);
     for _ in 0..TRIES {
         let (held, mut counters) = seen(path, &place, key_id, counter)?;
         if counters.insert(key_id.to_owned(), counter) == Some(counter) {
@@ -80,7 +84,8 @@ fn locked(path: &Path) -> io::Result<Option<File>> {
             Ok(()) | Err(Errno::WOULDBLOCK) if begin.elapsed() < PATIENCE => {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            Ok(()) | Err(Errno::WOULDBLOCK) => return Err(io::Error::other("another process keeps it locked")),
+            Ok(()) => return Err(io::Error::other("it is replaced all the time")),
+            Err(Errno::WOULDBLOCK) => return Err(io::Error::other("another process keeps it locked")),
             Err(error) => return Err(error.into()),
         }
     }

@@ -17,6 +17,12 @@ fn counters_only_rise() {
     for (counter, is_right) in [(3, true), (3, true), (2, false), (4, true), (3, false), (u64::MAX, true), (0, false)] {
         assert_eq!(state::note(&path, ID, counter).is_ok(), is_right, "{counter}");
     }
+    // By a link, too.
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    state::check(&link, ID, u64::MAX).unwrap();
+    assert!(state::check(&link, ID, 1).unwrap_err().to_string().contains("older"));
+    fs::remove_file(&link).unwrap();
     // Of another key, others count.
     state::note(&path, &ID.replace('0', "1"), 1).unwrap();
     state::note(&path, ID, u64::MAX).unwrap();

@@ -16,7 +16,7 @@
 use std::io::{Cursor, Read, Seek, Write};
 
 use super::luks2::next_epoch;
-use super::{Edit, wipe};
+use super::{Edit, gone, wipe};
 use crate::area::Area;
 use crate::device::{flush, read_at, to_u64, write_at, write_in_order};
 use crate::error::{Error, quote};
@@ -136,7 +136,7 @@ impl Restore {
         self.current.as_ref().unwrap_or(&self.header)
     }
 
-    /// Returns the places for key slots of the header on the device that lie behind the backup's end.
+    /// Returns what the header on the device has for its key slots behind the backup's end.
     #[must_use]
     pub fn freed(&self) -> Vec<Area> {
         let start = to_u64(self.backup.len());
@@ -168,14 +168,19 @@ impl Restore {
         let header = self.header.inner();
         let first = at(header.metadata_len());
         let writes = header.restored(&self.backup[..first], self.epoch, self.is_primary_last())?;
-        // The slots may lie over the only header that says what is to be overwritten.
-        let wiped = wipe(device, &self.freed(), size);
+        // The slots may lie over the only header that says what is to be overwritten. While it names them, they are gone.
+        let freed = self.freed();
+        let mut slots = self.current.as_ref().map(|current| current.inner().areas()).unwrap_or_default();
+        slots.retain(|(_, place)| freed.iter().any(|area| area.offset <= place.offset && place.end() <= area.end()));
+        let slots: Vec<Area> = slots.into_iter().map(|(_, place)| place).collect();
+        let marked = gone::destroy(device, &slots, size);
+        let wiped = wipe(device, &freed, size);
         self.write_slots(device, first)?;
         write_in_order(device, &writes)?;
         if header.luks2().is_none() {
             wipe_beyond(device, size, to_u64(self.backup.len()))?;
         }
-        wiped?;
+        marked.and(wiped)?;
         crate::look(device, size)
     }
 

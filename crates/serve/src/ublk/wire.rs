@@ -219,7 +219,7 @@ fn touch(arena: &Arc<Arena>) {
     drop(all.collect::<Vec<_>>());
 }
 
-/// The number for the kernel, to whom `EAGAIN` is the answer to who wanted not to wait.
+/// The number for the kernel, which takes `EAGAIN` for the answer to a request that must not wait.
 fn errno_of(fault: Fault) -> Errno {
     if fault == Fault::Busy { Errno::NOMEM } else { fault.errno() }
 }

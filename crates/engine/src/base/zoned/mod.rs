@@ -99,8 +99,7 @@ impl Device for ZonedDevice {
     }
 
     fn open_queue(&self, ring: &mut Ring) -> Result<Box<dyn Queue>, OpenError> {
-        let lower = self.shared.lower.open_queue(ring)?;
-        Ok(Box::new(queue::over(lower, Arc::clone(&self.shared), ring)))
+        Ok(Box::new(queue::open(Arc::clone(&self.shared), ring)?))
     }
 
     fn extent(&self, offset: u64, len: u64) -> Result<Extent, Fault> {

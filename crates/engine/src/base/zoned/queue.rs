@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex};
 use cryptline_sys::{Ring, lock};
 
 use super::ZonedShared;
-use crate::gate::GatedQueue;
 use crate::layered::{Descent, Layer, LayerNote, LayerOut, Layered};
 use crate::zone::{Saved, ZoneAction, ZoneTable};
-use crate::{Combined, Completion, Fault, Op, Request};
+use crate::{Combined, Completion, Fault, Op, OpenError, Request};
 
 pub(super) struct ZonedLayer {
     shared: Arc<ZonedShared>,
@@ -59,12 +58,14 @@ impl Drop for LeftZones {
     }
 }
 
-/// A queue over `lower`, whose I/O goes over `ring`.
-pub(super) fn over(lower: GatedQueue, shared: Arc<ZonedShared>, ring: &mut Ring) -> Layered<ZonedLayer> {
+/// A queue whose I/O goes over `ring`.
+pub(super) fn open(shared: Arc<ZonedShared>, ring: &mut Ring) -> Result<Layered<ZonedLayer>, OpenError> {
     let left = Arc::new(LeftZones { table: Arc::clone(&shared.table), zones: Mutex::default() });
+    // Before the queue below, which keeps it wherever it keeps a buffer.
     ring.keep(Arc::clone(&left) as _);
+    let lower = shared.lower.open_queue(ring)?;
     let layer = ZonedLayer { waiting: Vec::new(), flushing: Vec::new(), noted: Vec::new(), shared, left };
-    Layered::new(layer, vec![lower], ring.depth())
+    Ok(Layered::new(layer, vec![lower], ring.depth()))
 }
 
 impl LayerNote for ZonedKind {}

@@ -159,7 +159,10 @@ impl Layer for SubBlockLayer {
             (true, Some(_)) => {}
             (false, _) => out.awake |= !self.waiting.is_empty(),
         }
-        self.tell_of_released();
+        // A claim that the next step has taken already is not to be told of.
+        if out.has_sent_all() {
+            self.tell_of_released();
+        }
     }
 }
 
@@ -227,7 +230,8 @@ impl SubBlockLayer {
                 return;
             }
             let claims = &self.shared.claims;
-            if self.round.at == 0 && self.streak >= STREAK && claims.others_wait(self.member.index) {
+            let begins = self.round.at == 0 && !self.round.has_found;
+            if begins && self.streak >= STREAK && claims.others_wait(self.member.index) {
                 self.streak = 0;
                 self.tell_of_released();
                 out.wake_by = Some(Instant::now() + YIELD);

@@ -180,6 +180,26 @@ fn exclusive_overwrite_of_part_of_a_sector_excludes_everything_too() {
     }
 }
 
+/// The queue does not leave the field to another one before it has looked at all of its own.
+#[test]
+fn steps_that_wait_for_one_claim_go_in_one_call_where_the_medium_answers_at_once() {
+    for setup in SETUPS {
+        let stage = Scripted::new(Manner { block: 512, at_once: true, start: NULL_4096.start }, SIZE);
+        let scene = Scene::new(setup, stage, &NULL_4096, Exclusion::Exclusive, Zeroes::Decrypt);
+        let Scene { stage, mut model, mut one, mut other, .. } = scene;
+        stage.hold(Write, BLOCK);
+        for (token, offset) in (0..20).map(|token| (token, token * SECTOR + BLOCK)) {
+            one.submit(write(&one, &mut model, (offset, BLOCK), 2, token));
+        }
+        other.submit(write(&other, &mut model, (20 * SECTOR, BLOCK), 2, 20));
+        assert_eq!(settle(&mut [&mut one, &mut other]), [0; 0]);
+        stage.release();
+        assert_eq!(one.turn().len(), 20);
+        assert_eq!(settle(&mut [&mut one, &mut other]), [20]);
+        one.verify_all(&model);
+    }
+}
+
 /// Queues writes of blocks `queued` of sector 3 while block 0 is being rewritten.
 fn queue_behind_a_rewrite(scene: &mut Scene, queued: std::ops::Range<u64>) {
     let Scene { stage, one, .. } = scene;

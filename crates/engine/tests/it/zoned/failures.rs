@@ -204,7 +204,7 @@ fn too_many_active_zones_are_refused_through_the_cipher() {
     assert_eq!(driver.run(again).result, Ok(()));
 }
 
-/// A queue that goes away with requests under way leaves its zones frozen, and others go on.
+/// A queue that goes away with requests under way leaves its zones frozen, or free where the zones are emulated; others go on.
 #[test]
 fn queue_dropped_with_writes_in_flight_harms_no_other() {
     let modes = [DispatchMode::Inline, DispatchMode::Auto];

@@ -28,7 +28,7 @@ const UUID_LEN_MAX: usize = luks1::UUID_FIELD.end - luks1::UUID_FIELD.start - 1;
 
 impl Edit {
     /// The same header as that of another version. `device` is the one that it was loaded from, and has `size` bytes. What
-    /// lies there of key slots is read, so nobody else may write to them before that is committed.
+    /// lies there of key slots is read, so nobody else may write to them before the change is committed.
     ///
     /// # Errors
     /// [`Error::Parameters`] for what the other version cannot have, [`Error::NoRoom`]; why the header must be left
