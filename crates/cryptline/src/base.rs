@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,13 +17,13 @@ use cryptline_engine::btt::{Btt, BttDevice, BttMedium as _, locate};
 use cryptline_engine::layer::linear::{Segment, joined};
 use cryptline_engine::{Gate, OpenError};
 use cryptline_sys::lock;
-use rustix::fs::OFlags;
 
 use crate::bytes::{GateBytes, WindowBytes};
 use crate::durable::identity;
 use crate::error::Problem;
 use crate::info::BaseInfo;
 use crate::medium::{Medium, MediumDevice};
+use crate::places::open_unwaiting;
 use crate::target::{Target, ZoneBacking, Zoned};
 use crate::volume::LEAST_BLOCK;
 use crate::window::{Slice, Window};
@@ -470,12 +470,7 @@ impl Look {
     pub fn file(path: &Path) -> Result<Self> {
         let failed = |source: io::Error| OpenError::System { action: "open", path: path.to_owned(), source };
         let wrong = |what| OpenError::WrongKind { path: path.to_owned(), what };
-        let file = File::options()
-            .read(true)
-            // A FIFO must not make us wait for its writer.
-            .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
-            .open(path)
-            .map_err(failed)?;
+        let file = open_unwaiting(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         let kind = metadata.file_type();
         if kind.is_dir() {

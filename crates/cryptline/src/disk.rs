@@ -107,7 +107,7 @@ impl Disk {
     /// A range that leaves the disk; a device that fails or cannot be written.
     pub fn write_zeroes(&self, offset: u64, len: u64) -> std::result::Result<(), Fault> {
         let end = offset.checked_add(len).filter(|end| *end <= self.size()).ok_or(Fault::OutOfRange)?;
-        // Before a part of it is made; nothing is nothing to do.
+        // Before the first part is written. Where there is nothing to zero, nothing is wrong.
         if !(offset | len).is_multiple_of(self.gate.geometry().logical_block.into()) {
             return Err(Fault::Misaligned);
         }

@@ -104,8 +104,8 @@ pub(crate) fn rename_temporary(file: &mut NamedTempFile, to: &Path, old: Option<
     renamed
 }
 
-/// Writes a small file in the place of `old`, which was looked at, with its permissions; or where there is none. Whatever cuts
-/// that off, the old one is there, or the new one whole.
+/// Writes a small file in the place of `old`, which was looked at, with its permissions; or where there is none. Wherever that
+/// is cut off, the old one is there, or the new one whole.
 pub(crate) fn replace(path: &Path, bytes: &[u8], old: Option<&File>) -> io::Result<()> {
     // A link is followed, so that it is not replaced by the file it leads to.
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

@@ -42,6 +42,11 @@ struct FileRange {
     is_all: bool,
 }
 
+/// Opens a file to be read, whatever it is: a FIFO must not make us wait for its writer.
+pub(crate) fn open_unwaiting(path: &Path) -> io::Result<File> {
+    File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)
+}
+
 /// All places in which the bytes of a name lie: its own, and those below.
 #[derive(Clone, Debug)]
 pub(crate) struct Spot(Vec<FileRange>);
@@ -49,8 +54,7 @@ pub(crate) struct Spot(Vec<FileRange>);
 impl Spot {
     /// Of what `path` leads to; nowhere, if that is nothing.
     pub fn of(path: &Path) -> Self {
-        let opened = || File::options().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
-        Self::with(fs::metadata(path), opened)
+        Self::with(fs::metadata(path), || open_unwaiting(path))
     }
 
     /// Of a file that is open.

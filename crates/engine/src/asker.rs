@@ -17,13 +17,13 @@ pub struct Asker<Q> {
 type AskedQuestion<Q> = (Q, Box<dyn FnOnce(Q) + Send>);
 
 impl<Q: Send + 'static> Asker<Q> {
-    /// A thread that is to have this name.
+    /// A thread of this name, which the first question starts.
     #[must_use]
     pub fn new(name: &'static str) -> Self {
         Self { name, questions: Mutex::new(None) }
     }
 
-    /// Has `find_out` called with the question, which comes back where there is no thread to be had.
+    /// Has the thread call `find_out` with the question, which comes back where no thread can be started.
     pub fn ask(&self, question: Q, find_out: impl FnOnce(Q) + Send + 'static) -> Result<(), Q> {
         let mut questions = lock(&self.questions);
         let questions = match &mut *questions {

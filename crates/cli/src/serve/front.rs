@@ -69,7 +69,7 @@ impl ServedVolume {
         Ok(Self::over(name, volume, volume.gate_for_any_client()?, counts))
     }
 
-    /// The same by a gate of the volume's for other clients.
+    /// The same, served by another gate of the volume.
     pub fn over(name: String, volume: &Volume, gate: Gate, counts: bool) -> Self {
         Self { name, gate, info: volume.info().clone(), stats: ExportStats::new(counts) }
     }

@@ -28,7 +28,7 @@ pub struct CopySource {
     pub(super) bytes: SourceBytes,
     /// Identity of the source, to tell whether the copy would overwrite it.
     target: Option<Target>,
-    /// Header that nothing else opens it with.
+    /// File of its separate header, without which nothing opens it.
     header: Option<PathBuf>,
     /// Where it lies, if it has no name.
     spot: Option<Spot>,

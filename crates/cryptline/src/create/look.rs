@@ -14,12 +14,12 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use cryptline_engine::{Gate, ZEROS};
 use cryptline_luks::signatures;
-use rustix::fs::{OFlags, SeekFrom as Place};
+use rustix::fs::SeekFrom as Place;
 use rustix::io::Errno;
 
 use super::Progress;
@@ -28,6 +28,7 @@ use crate::base::BaseDevice;
 use crate::bytes::{GateBytes, WindowBytes};
 use crate::durable::identity;
 use crate::error::Problem;
+use crate::places::open_unwaiting;
 
 /// Bytes read at a time.
 const PIECE: usize = ZEROS.len();
@@ -213,9 +214,7 @@ pub fn what_is_there(
 
 /// The regular file of a device, opened once more by its path, which may lead elsewhere by now.
 fn file_of(device: &BaseDevice, path: &Path) -> Option<File> {
-    // A FIFO must not make us wait for its writer.
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let file = File::options().read(true).custom_flags(flags).open(path).ok()?;
+    let file = open_unwaiting(path).ok()?;
     let found = file.metadata().ok()?;
     (found.is_file() && identity(Ok(found)) == device.file).then_some(file)
 }

@@ -51,8 +51,8 @@ impl Header {
         self.tell(Progress::Step(step))
     }
 
-    /// Writes a backup back. What would be lost by that is told first, and an error of `confirm` leaves everything as it is. Key slots that
-    /// lie behind the backup's end are overwritten.
+    /// Writes a backup back. What would be lost by that is told first, and an error of `confirm` leaves everything as it is.
+    /// Key slots that lie behind the backup's end are overwritten.
     ///
     /// # Errors
     /// Fails for what is no backup, or one of other data, and where a device fails, after which it can be done again.

@@ -8,8 +8,8 @@ use crate::keys::with_keys;
 
 impl Header {
     /// Makes the header one of another version, with the same volume key, UUID, key slots and data. Nobody may have the
-    /// file or device of the header open; a volume that is open already by a detached header no longer needs it. Whatever cuts it off, the
-    /// old header or the new one opens the volume.
+    /// file or device of the header open; a volume that is open already by a detached header no longer needs it. Wherever
+    /// the conversion is cut off, the old header or the new one opens the volume.
     ///
     /// # Errors
     /// Fails if the other version cannot have something, there is no room, or somebody uses the volume; and with all

@@ -2,13 +2,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use cryptline_luks::seal::Seal;
-use rustix::fs::OFlags;
 
 use super::{RulesError, read_open};
+use crate::places::open_unwaiting;
 use crate::{Result, durable};
 
 /// A place for a seal, as it was when it was looked at.
@@ -25,9 +24,7 @@ impl<'a> SideFile<'a> {
     /// A file that holds no seal, which is then no place for one.
     pub fn look(path: &'a Path) -> Result<Self> {
         let failed = |source| RulesError::Read { what: "seal", path: path.into(), source };
-        // A FIFO must not make us wait for its writer.
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let file = match File::options().read(true).custom_flags(flags).open(path) {
+        let file = match open_unwaiting(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self { path, old: None }),
             opened => opened.map_err(failed)?,
         };

@@ -41,7 +41,7 @@ impl EndedOperation {
         Self { result: Err(fault), asks: false }
     }
 
-    /// An end by a number of the kernel's. A write of which a part was made was not refused.
+    /// The end of a request that failed by an error number of the kernel. A write that was made in part was not refused.
     #[cold]
     fn failed(origin: Origin, io: &Io, fault: Fault) -> Self {
         let is_part = origin.writes() && transfer::has_moved(io);

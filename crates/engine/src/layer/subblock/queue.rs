@@ -219,9 +219,8 @@ impl SubBlockLayer {
         }
     }
 
-    /// Tries the steps that wait, the oldest first, up to one that gets its claim: the device below may carry it out where
-    /// it lies, and the claim is free for the next one. Called again after that, it goes on behind it, until a round has
-    /// found none.
+    /// Tries the steps that wait, the oldest first, up to one that gets its claim: the device below may carry that out where
+    /// it lies, and then its claim is free for the next one. The next call goes on behind it, until a round has found none.
     fn try_again(&mut self, out: &mut StepOut) {
         loop {
             if self.waiting.is_empty() {
